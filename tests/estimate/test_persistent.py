@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ms_tune.dialects.job_parts import (
     DType,
@@ -96,71 +94,12 @@ def test_the_parameters_are_those_that_are_published(model: ModelShape, dense: i
     assert sum(weight.size for weight in stage_weights(config(model), whole(model, dense))) == parameters
 
 
-def test_deepseek_v3_has_671_billion_parameters() -> None:
-    count = sum(weight.size for weight in stage_weights(config(DEEPSEEK), whole(DEEPSEEK, 3)))
-    assert count == pytest.approx(671.0e9, rel=0.001)
-
-
-def test_mixed_precision_needs_18_bytes_a_parameter() -> None:
-    found = persistent_bytes(config(LLAMA_7B), whole(LLAMA_7B), ShardCounts())
-    count = 6_738_415_616
-    assert (found.weights, found.gradients, found.optimizer) == (2 * count, 4 * count, 12 * count)
-
-
-@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([LLAMA_7B, QWEN3_32B, MIXTRAL, QWEN3_MOE]))
-def test_matrices_are_split_over_tensor_parallel_ranks_and_vectors_are_not(tensor: int, model: ModelShape) -> None:
-    one, part = (list(stage_weights(config(model, tensor=ways), whole(model))) for ways in (1, tensor))
-    router = model.experts.routed if model.experts else 0
-    for before, after in zip(one, part, strict=True):
-        alone = before.columns == 1 or (before.rows == router and not before.experts)
-        copied = tensor > model.num_query_groups and before.rows == (
-            (model.num_attention_heads + 2 * model.num_query_groups) * model.head_size
-        )
-        if not copied:
-            assert after.size * (1 if alone else tensor) == before.size
-
-
-@given(st.sampled_from([1, 2, 3, 7, 64]), st.sampled_from([1, 2, 8]))
-def test_sharded_state_is_as_much_in_total_and_padding(shards: int, expert_shards: int) -> None:
-    stage = whole(MIXTRAL)
-    everything = persistent_bytes(config(MIXTRAL), stage, ShardCounts())
-    part = persistent_bytes(config(MIXTRAL), stage, ShardCounts(shards, expert_shards))
-    assert part.weights == everything.weights
-    assert part.optimizer * max(shards, expert_shards) >= everything.optimizer
-    assert part.optimizer == pytest.approx(
-        12 * sum(w.size / (expert_shards if w.experts else shards) for w in stage_weights(config(MIXTRAL), stage)),
-        rel=1e-4,
-    )
-
-
-def test_fully_sharded_weights_are_parts_too() -> None:
-    whole_config = config(QWEN3_MOE)
-    optimizer = whole_config.optimizer._replace(sharding=Sharding.PARAMETERS)
-    sharded = whole_config._replace(optimizer=optimizer)
-    count = 30_532_122_624
-    found = persistent_bytes(sharded, whole(QWEN3_MOE), ShardCounts(8, 8))
-    assert found.weights == pytest.approx(2 * count / 8, rel=5e-4)  # routers are float32
-    assert found.gradients == pytest.approx(4 * count / 8, rel=1e-4)
-    assert found.optimizer == pytest.approx(12 * count / 8, rel=5e-4)
-
-
 def test_a_prediction_layer_is_a_layer_three_norms_and_a_projection_more() -> None:
     plain, predicting = StageLayer(60, experts=True), StageLayer(61, experts=True, mtp=True)
     more = sum(w.size for w in layer_weights(config(DEEPSEEK), predicting)) - sum(
         w.size for w in layer_weights(config(DEEPSEEK), plain)
     )
     assert more == 3 * 7168 + 2 * 7168**2
-
-
-def test_without_mixed_precision_there_are_no_copies() -> None:
-    plain = config(LLAMA_7B)
-    plain = plain._replace(
-        precision=Precision(DType.FLOAT32, mixed=False, gradients=DType.FLOAT32),
-        optimizer=Optimizer("AdamW", gradient_buffers=False, sharding=Sharding.NONE),
-    )
-    found = persistent_bytes(plain, whole(LLAMA_7B), ShardCounts())
-    count = 6_738_415_616
-    assert (found.weights, found.gradients, found.optimizer) == (4 * count, 0, 8 * count)
 
 
 def sizes_of(model: ModelShape, layer: StageLayer | None = None, **changed: object) -> list[int]:
@@ -350,8 +289,3 @@ def test_gradients_have_padding_and_stay_whole_where_only_the_optimizer_is_shard
     assert found.optimizer == 12 * padded // 5
     bare = made._replace(optimizer=made.optimizer._replace(gradient_buffers=False))
     assert persistent_bytes(bare, whole(TINY), ShardCounts(5)).gradients == 0
-
-
-def test_what_is_not_said_is_not_split() -> None:
-    assert ShardCounts() == ShardCounts(shards=1, expert_shards=1)
-    assert [weight.experts for weight in stage_weights(config(LLAMA_7B), whole(LLAMA_7B))].count(True) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from ms_tune.dialects.job_parts import (
 )
 from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 from ms_tune.estimate.persistent import StaticSharing, WeightBytes, stage_weights, static_bytes
+from tests.estimate.test_persistent import DEEPSEEK, shape, sizes
 
 
 class Split(NamedTuple):
@@ -36,37 +36,14 @@ class Split(NamedTuple):
 
 
 ALONE = Split()
-TINY = ModelShape(
-    vocab_size=48,
-    hidden_size=24,
-    ffn_hidden_size=40,
-    layers=1,
-    num_attention_heads=8,
-    num_query_groups=4,
-    head_size=6,
-    seq_length=1,
-    activation="swiglu",
-    normalization="RMSNorm",
-    rotary=True,
-    tied_embeddings=False,
-    qkv_bias=False,
-    output_bias=False,
-    mlp_bias=False,
-    flash_attention=True,
-)
+TINY = shape(**sizes(48, 24, 40, 1, 8, 4, 6))
 
 
 def experts_of(routed: int, width: int, shared_width: int, bias: bool) -> Experts:  # noqa: FBT001 - as drawn
     return Experts(routed, 1, width, shared_width, tensor_parallel=False, flat=True, balanced=bias)
 
 
-DEEPSEEK_V3 = TINY._replace(
-    vocab_size=129280,
-    hidden_size=7168,
-    ffn_hidden_size=18432,
-    num_attention_heads=128,
-    num_query_groups=128,
-    head_size=192,
+DEEPSEEK_V3 = DEEPSEEK._replace(
     qk_norm=True,
     latent=LatentAttention(1536, 512, 128, 64, 128, joined=False),
     experts=experts_of(256, 2048, 2048, bias=True),
@@ -218,98 +195,9 @@ def test_a_rank_holds_its_part_of_every_tensor(
     assert bytes_of(model, split, stage, dtype) == held(tensors, dtype, split)
 
 
-QWEN3_06B = TINY._replace(
-    vocab_size=151936,
-    hidden_size=1024,
-    ffn_hidden_size=3072,
-    num_attention_heads=16,
-    num_query_groups=8,
-    head_size=128,
-    qk_norm=True,
-    tied_embeddings=True,
-)
-QWEN3_32B = TINY._replace(
-    vocab_size=151936,
-    hidden_size=5120,
-    ffn_hidden_size=25600,
-    num_attention_heads=64,
-    num_query_groups=8,
-    head_size=128,
-    qk_norm=True,
-)
-
-
-@pytest.mark.parametrize(
-    ("model", "kinds", "parameters"),
-    [
-        # model.safetensors.index.json of Qwen/Qwen3-0.6B without the copy of its embedding, and of Qwen/Qwen3-32B
-        pytest.param(QWEN3_06B, [False] * 28, 596_049_920, id="Qwen3-0.6B"),
-        pytest.param(QWEN3_32B, [False] * 64, 32_762_123_264, id="Qwen3-32B"),
-        # arXiv:2412.19437, section 4.2: 671 B
-        pytest.param(DEEPSEEK_V3, [False] * 3 + [True] * 58, 671_026_404_352, id="DeepSeek-V3"),
-    ],
-)
-def test_the_parameters_are_those_that_are_published(model: ModelShape, kinds: list[bool], parameters: int) -> None:
-    weights = weights_of(model, ALONE, one_stage(*kinds))
-    assert sum(weight.size for weight in weights if weight.trained) == parameters
-    found = bytes_of(model, ALONE, one_stage(*kinds), DType.BFLOAT16)
-    untrained = 2 * 256 * kinds.count(True)
-    assert found == {"weights": 2 * parameters + 4 * untrained, "optimizer_state": 8 * parameters}
-
-
-def test_the_ends_of_a_pipeline_hold_what_they_need() -> None:
-    """The embedding is at the first stage, and at the last one too if its weight is read there again."""
-    words, norm = 48 * 24, 24
-    block = sum(tensor.rows * tensor.columns for tensor in layer(TINY, experts=False))
-    first, middle, last = (
-        Stage(index, 3, (Chunk((StageLayer(index),), embedding=index == 0, head=index == 2),)) for index in range(3)
-    )
-
-    def sizes(model: ModelShape, last: Stage = last) -> list[int]:
-        return [bytes_of(model, ALONE, stage)["weights"] // 4 for stage in (first, middle, last)]
-
-    more = 3 * norm + 24 * 48 + block
-    assert sizes(TINY) == [words + block, block, block + norm + words]
-    assert sizes(TINY._replace(tied_embeddings=True)) == [words + block, block, words + block + norm]
-    predicting = Stage(2, 3, (Chunk((StageLayer(2), StageLayer(3, mtp=True)), head=True),))
-    assert sizes(TINY, predicting) == [words + block, block, words + block + norm + words + more]
-
-
-def test_every_chunk_of_a_stage_counts() -> None:
-    chunks = (Chunk((StageLayer(0),), embedding=True), Chunk((StageLayer(2), StageLayer(3)), head=True))
-    together = bytes_of(TINY, ALONE, Stage(0, 1, chunks))
-    singly = [bytes_of(TINY, ALONE, Stage(0, 1, (chunk,))) for chunk in chunks]
-    assert together["weights"] == sum(each["weights"] for each in singly)
-    assert together["optimizer_state"] == sum(each["optimizer_state"] for each in singly) == 2 * together["weights"]
-
-
-def _tied() -> tuple[ModelShape, Stage]:
-    model = TINY._replace(
-        vocab_size=10,
-        hidden_size=3,
-        ffn_hidden_size=4,
-        num_attention_heads=2,
-        num_query_groups=2,
-        head_size=2,
-        tied_embeddings=True,
-    )
-    return model, Stage(0, 1, (Chunk((StageLayer(0),), embedding=True),))
-
-
-def test_a_weight_that_cannot_be_cut_evenly_stays_whole() -> None:
-    model, stage = _tied()
-    split = Split(ranks=4, tensor=1, expert=1, shares=True, most=None, threshold=0)
-    # 10 words and 3 rows cannot be cut into 4; 12 rows of queries, keys and values can, and 8 of the feed-forward block.
-    whole = 10 * 3 + 2 * 3 + 3 * 4 + 3 * 4
-    assert bytes_of(model, split, stage)["weights"] == 4 * (whole + (12 * 3 + 8 * 3) // 4)
-
-
-@pytest.mark.parametrize(
-    ("threshold", "shared"), [(8 * 3 * 4, 12 * 3 + 8 * 3), (8 * 3 * 4 + 1, 12 * 3), (12 * 3 * 4 + 1, 0)]
-)
-def test_the_threshold_is_about_the_whole_weight(threshold: int, shared: int) -> None:
-    model, stage = _tied()
-    split = Split(ranks=4, tensor=2, expert=1, shares=True, most=None, threshold=threshold)
-    # On a rank: 5 words, norms, 6 and 4 rows that two ranks can share, 3 rows that they cannot.
-    each = 5 * 3 + 2 * 3 + 3 * 2 + 3 * 2 + (12 * 3 + 8 * 3) // 2
-    assert bytes_of(model, split, stage)["weights"] == 4 * (each - shared // 4)
+def test_the_parameters_are_those_that_are_published() -> None:
+    """671 billion: arXiv:2412.19437, section 4.2."""
+    stage, parameters = one_stage(*[False] * 3, *[True] * 58), 671_026_404_352
+    assert sum(weight.size for weight in weights_of(DEEPSEEK_V3, ALONE, stage) if weight.trained) == parameters
+    found = bytes_of(DEEPSEEK_V3, ALONE, stage, DType.BFLOAT16)
+    assert found == {"weights": 2 * parameters + 4 * 2 * 256 * 58, "optimizer_state": 8 * parameters}

@@ -142,16 +142,6 @@ def test_a_kind_of_one_size_that_holds_as_much_frees_nothing(large: PlannedJob) 
             )
 
 
-def test_layers_that_keep_next_to_nothing_of_a_micro_batch(large: PlannedJob) -> None:
-    """Recomputed in full, 7 MiB of 2.7 GiB: stages with more in flight hold less of it, by a tensor that lies elsewhere."""
-    made = measured(large, LARGE)
-    assert not made.peaks_at_reduction
-    full = made.layer_bytes(LayerKind.EXPERTS, RecomputeMode.FULL)
-    assert full is not None
-    assert full.activations == 0
-    assert round(full.once_bytes / MIB) == 2705
-
-
 @pytest.mark.parametrize(("runs", "most"), [(LARGE, 0.009), (SMALL, 0.004)], ids=lambda one: str(one)[:20])
 def test_the_check_run(runs: dict[str, Any], most: float, request: pytest.FixtureRequest) -> None:
     job = request.getfixturevalue("large" if runs is LARGE else "small")
@@ -177,9 +167,3 @@ def test_what_recomputed_layers_leave_is_told_by_the_run_that_recomputes_the_fir
     assert without.again is not None
     assert not without.again.lingers
     assert off(without, SMALL["whole"][1]) > 0.03
-
-
-def test_what_a_dense_layer_of_the_first_chunk_frees(small: PlannedJob) -> None:
-    """Stage 0 with three of three layers recomputed, two of them dense: taken for the mean of both chunks it was 5.6 % too little."""
-    whole = next(one for one in SMALL["whole"] if one["full"] == [3, 1])
-    assert abs(off(table(small, SMALL), whole)) < 0.01

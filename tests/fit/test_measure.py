@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ms_tune.fit.job import PlannedJob
 
+
 HELD = dict.fromkeys(CONTENTS, 10)
 
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.measure import Probe, RunFigures
     from ms_tune.fit.result import ConfigFit
 
+
 pytestmark = pytest.mark.slow  # searches, a second each
 
 
@@ -213,13 +214,6 @@ class TestPlans:
         assert RecomputeMode.SWAP not in found.table.kinds
         assert [note.id for note in found.notes] == ["fitting.kind-fails"]
 
-    def test_enough_memory_needs_no_change(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 64)
-        assert found.chosen is not None
-        assert found.chosen.report.planned is not None
-        assert not any(map(any, found.chosen.report.planned.plan.recompute))
-        assert found.chosen.report.optimal
-
     @pytest.mark.parametrize("more", [200, 900])
     def test_what_the_small_runs_did_not_show_is_learnt(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: int
@@ -241,14 +235,6 @@ class TestPlans:
             row = f'<td class="n">{one.stage}</td><td class="n">{predicted / GIB:.2f}</td><td>{one.peak_bytes / GIB:.2f}</td>'
             assert row in page
         assert all(escape(console.say(line)) in page for line in config.verdict_lines_of(found))
-
-    def test_room_that_fragments_leave_is_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        wasteful = fitted(monkeypatch, tmp_path, Stage(World(fragments=3000), World(fragments=50)), 17)
-        assert [one.fits for one in wasteful.rounds[:2]] == [True, True]
-        first, chosen = wasteful.rounds[0].report.planned, wasteful.last.report.planned
-        assert first is not None
-        assert chosen is not None
-        assert chosen.time < first.time
 
     def test_stages_stand_for_others_as_in_the_plan_that_is_handed_over(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -307,16 +293,6 @@ class TestPlans:
         assert fit_text.recomputed_layers(second.relieved[0].after[0]) in notes[0]
         told = as_json(fit_json.config_fit_json(found), language)["rounds"]
         assert [(one["relieved"], one["kept"]) for one in told[:2]] == [([], []), ([1], [0, 2, 3])]
-
-    def test_other_fragments_of_a_relieved_stage_are_met_again(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        stage = Stage(World(), World(), lost={1: [900, 1600, 1600]})
-        found = fitted(monkeypatch, tmp_path, stage, 16, job_of(tmp_path, 4, 1, 32, 8))
-        assert stage.simulated == [(0, 1, 2, 3), (1,), (1,)]
-        assert [one.fits for one in found.rounds] == [False, False, True]
-        assert found.chosen is found.rounds[2]
-        assert [note.id for note in config.plan_notes(found)].count("fitting.note.relieved") == 2
 
     def test_where_no_stage_fits_there_is_nothing_to_keep(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -416,10 +392,6 @@ class TestPlans:
         assert found.chosen.verified == ()
         assert not found.chosen.fits
 
-    def test_the_same_twice(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        texts = {fitted(monkeypatch, tmp_path, Stage(World(), World()), 13).text for _ in range(2)}
-        assert len(texts) == 1
-
 
 class TestTheTablesOwnCheck:
     @pytest.mark.parametrize("verify", [False, True])
@@ -452,11 +424,6 @@ class TestTheTablesOwnCheck:
         assert found.chosen is not None
         assert found.rounds[0].fits
 
-    def test_where_nothing_is_recomputed_there_is_none(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeMode.FULL), 64)
-        assert found.checked is None
-        assert fit_json.config_fit_json(found)["check"] is None
-
 
 class TestKinds:
     @pytest.mark.parametrize("name", ["some 1", "check"])
@@ -464,12 +431,6 @@ class TestKinds:
         found = fitted(monkeypatch, tmp_path, Stage(World(), World(), loses=name), 14)
         assert [note.id for note in found.notes] == ["fitting.runs-fail"]
         assert found.chosen is not None
-
-    def test_one_that_frees_nothing_is_told_and_not_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14)
-        assert RecomputeMode.SELECT in found.idle
-        assert RecomputeMode.SELECT not in found.table.kinds
-        assert RecomputeMode.COMM in found.table.kinds
 
     @pytest.mark.parametrize("both", [200, 250])
     def test_communication_is_run_in_a_static_graph_where_it_may_free_more(
@@ -494,10 +455,6 @@ class TestKinds:
     def test_without_plain_layers_there_is_no_table(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         with pytest.raises(RunError):
             fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeMode.NONE), 14)
-
-    def test_only_what_is_asked_for(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        found = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, kinds=(RecomputeMode.FULL,))
-        assert set(found.table.kinds) == {RecomputeMode.NONE, RecomputeMode.FULL}
 
 
 class TestVerdicts:

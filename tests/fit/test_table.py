@@ -18,7 +18,6 @@ from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.query import data_folder
 from ms_tune.fit.calibration_runs import (
-    choose_probe_stages,
     count_job_layers,
     plan_probes,
     probe_sizes,
@@ -172,22 +171,6 @@ class TestTable:
                 true = max(world.peaks(job, stage, cells[stage :: table.stages]).values())
                 assert -2 * MIB <= foretold[stage] - true <= world.fetched * MIB
 
-    def test_chunks_whose_recomputed_layers_hold_more_are_told_apart(self, tmp_path: Path) -> None:
-        # Seen with MindSpeed-Core-MS: what enters a recomputed layer of the first chunk is there twice for some micro-batches.
-        world = World(twice=80)
-        job = job_of(tmp_path, 4, 2, 40, 8)
-        table = made(world, job)
-        assert table.again is not None
-        first, other = table.again.layer_bytes[:4], table.again.layer_bytes[4:]
-        assert [one - two for one, two in zip(first, other, strict=True)] == [80 * MIB] * 4
-        costs = in_arrays(table)
-        for full in ([5, 0], [3, 1], [5, 5]):
-            cells = [{RecomputeMode.FULL: count, RecomputeMode.NONE: 5 - count} for count in full for _ in range(4)]
-            foretold = costs.peak_bytes(costs.state_of(cells)[None])[0]
-            for stage in range(2):
-                true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
-                assert foretold[stage] == pytest.approx(true, abs=2 * MIB)
-
     def test_a_phase_whose_peak_becomes_another_moment_is_left_out(self, tmp_path: Path) -> None:
         # Seen in a static graph: with the fewest layers the forward pass is at its peak while the embedding's gradient is there.
         world, job = World(), job_of(tmp_path, 2, 1, 8, 4)
@@ -200,13 +183,6 @@ class TestTable:
             seen.append((one, figures))
         measured = StageMeasurements(seen, model)
         (layer,) = build_table(job, measured, RelativeCosts(), 60 << 30).layers
-        assert layer.bytes == world.lasting * MIB
-        assert layer.recompute[RecomputeMode.NONE].activation_bytes == world.activations[RecomputeMode.NONE] * MIB
-
-    def test_a_job_without_a_pipeline(self, tmp_path: Path) -> None:
-        world = World()
-        table = made(world, job_of(tmp_path, 1, 1, 8, 2))
-        (layer,) = table.layers
         assert layer.bytes == world.lasting * MIB
         assert layer.recompute[RecomputeMode.NONE].activation_bytes == world.activations[RecomputeMode.NONE] * MIB
 
@@ -228,35 +204,11 @@ def random_cells(draw: np.random.Generator, table: CostTable) -> list[dict[Recom
 
 
 class TestProbes:
-    def test_stages_that_tell_of_all_others(self) -> None:
-        assert [choose_probe_stages(stages) for stages in (1, 2, 3, 4, 8)] == [
-            (0,),
-            (0, 1),
-            (0, 1, 2),
-            (0, 1, 2, 3),
-            (0, 1, 6, 7),
-        ]
-
-    def test_sizes_differ_by_a_layer_in_each_chunk(self) -> None:
-        assert [probe_sizes(1, 8, 2), probe_sizes(2, 8, 4), probe_sizes(3, 9, 6), probe_sizes(3, 8, 6)] == [
-            (2, 3),
-            (4, 6),
-            (6, 9),
-            (5, 8),
-        ]
-        assert [probe_sizes(1, 2, 2), probe_sizes(2, 4, 4)] == [(1, 2), (2, 4)]
-
     @pytest.mark.parametrize(("chunks", "whole"), [(1, 1), (2, 3)])
     def test_a_stage_with_too_few_layers_is_told(self, chunks: int, whole: int) -> None:
         with pytest.raises(UnsupportedError) as caught:
             probe_sizes(chunks, whole, 2 * chunks)
         assert str(whole) in str(caught.value)
-
-    def test_few_runs(self, tmp_path: Path) -> None:
-        job = job_of(tmp_path)
-        probes, _ = plan_probes(job, count_job_layers(job), KINDS)
-        assert len(probes) == 7 + 6 + 2 * 2  # the last but one is asked what it holds anyhow, no more
-        assert {one.layers for one in probes} == {2, 3}
 
     @pytest.mark.parametrize(
         ("stages", "chunks", "each"), [(4, 1, 8), (2, 1, 5), (2, 1, 13), (2, 2, 3), (2, 2, 6), (3, 1, 4)]
@@ -273,15 +225,6 @@ class TestProbes:
             assert sum(run.kinds.values()) == min(5, each) * chunks
             seen.setdefault(probe.stage, []).append(full[0])
         assert set(map(tuple, seen.values())) == {(1, 2)}
-
-    def test_dense_layers_come_before_experts(self) -> None:
-        config = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml"
-        job = read_job(DryrunRequest(config=config, devices=8))
-        model = count_job_layers(job)
-        assert model.counts == {LayerKind.DENSE: 1, LayerKind.EXPERTS: 15}
-        assert model.main is LayerKind.EXPERTS
-        probes, _ = plan_probes(job, model, (RecomputeMode.NONE,))
-        assert {one.make for one in probes} == {LayerKind.DENSE, LayerKind.EXPERTS}
 
     @pytest.mark.slow
     @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
@@ -429,25 +372,6 @@ class TestStaticGraph:
         assert table.again.transient_bytes[:3] == table.again.transient_bytes[4:7] == (390 * MIB,) * 3
 
 
-class TestJob:
-    @pytest.mark.parametrize("kind", ["none", "full", "comm", "select", "both"])
-    def test_a_uniform_config_reads_as_what_it_is(self, tmp_path: Path, kind: str) -> None:
-        job = job_of(tmp_path)
-        loaded = job.with_lists(uniform_lists(job.placement, kind))
-        file = tmp_path / "made.yaml"
-        file.write_text(loaded.source.text, encoding="utf-8")
-        table = made(World(), job)
-        again = read_job(DryrunRequest(config=file))
-        plan = read_present_plan(again, table) if kind != "both" else None
-        layers = again.now.layers
-        assert all((layer.recompute.value == "full") == (kind == "full") for layer in layers)
-        assert all(bool(layer.select_patterns) == (kind in ("select", "both")) for layer in layers)
-        assert all(bool(layer.comm_patterns) == (kind in ("comm", "both")) for layer in layers)
-        if plan is not None:
-            assert plan.recompute == ((8, 8, 8, 8) if kind == "full" else (0, 0, 0, 0),)
-        assert job.loaded.source.path.read_text(encoding="utf-8") == job.loaded.source.text
-
-
 class TestCosts:
     def test_llama_2_7b(self) -> None:
         job = read_job(DryrunRequest(config=data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml"))
@@ -457,17 +381,6 @@ class TestCosts:
         assert found.known
         assert (found.dense, found.experts) == (1.0, 1.0)
         assert found.head == pytest.approx(2 * hidden * words / layer)
-
-    def test_experts(self) -> None:
-        config = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml"
-        found = relative_costs(read_job(DryrunRequest(config=config, devices=8)))
-        hidden, heads, tokens = 1792, 4, 4096
-        head, value = 128 + 64, 192
-        attention = hidden * 1536 + 1536 * heads * head + hidden * (512 + 64) + 512 * heads * (128 + value)
-        attention += heads * value * hidden + tokens * heads * (head + value)
-        dense = attention + 3 * hidden * 3072
-        experts = attention + 3 * hidden * (4 * 1024 + 1024) + hidden * 8
-        assert found.experts == pytest.approx(experts / dense)
 
 
 def test_what_predicts_further_tokens_takes_its_time_on_the_last_stage() -> None:

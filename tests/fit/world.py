@@ -11,7 +11,6 @@ from ms_tune.fit.measure import RunFigures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from fractions import Fraction
 
     from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe
@@ -40,7 +39,6 @@ class World:
         fetched: On every stage while a layer that swaps is at its backward pass, MiB.
         swapped: Of a layer and a micro-batch that goes to the host, MiB.
         alone: As ``transient``, of the first chunk's layers, MiB; None for as much.
-        twice: What a recomputed layer of the first chunk holds beside, whatever is in flight, MiB.
         shared: What the layers of each cell that has some share, MiB.
     """
 
@@ -68,7 +66,6 @@ class World:
     fetched: int = 280
     swapped: int = 230
     alone: int | None = None
-    twice: int = 0
     shared: int = 0
 
     def figures(self, job: PlannedJob, probe: Probe) -> RunFigures:
@@ -138,7 +135,6 @@ class World:
         swaps = [cell.get(RecomputeMode.NONE, 0) for cell in cells if cell.get(RecomputeMode.SWAP, 0)]
         again = max(again, self.fetched - min(swaps) * self.activations[RecomputeMode.NONE]) if swaps else again
         kept += self.first if full and stage == 0 else 0
-        kept += self.twice * cells[0].get(RecomputeMode.FULL, 0)
         kept += self.shared * sum(any(cell.values()) for cell in cells)
         base += self.bend if layers > 5 * job.chunks else 0
         backward = base + layers * self.lasting + kept + again
@@ -169,8 +165,3 @@ class World:
 def _spread(layers: int, chunks: int) -> list[int]:
     share, rest = divmod(layers, chunks)
     return [share + (chunk < rest) for chunk in range(chunks)]
-
-
-def mib(size: Fraction | int) -> float:
-    """A size in MiB."""
-    return float(size) / MIB

@@ -3,8 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.breakdown import PeakBreakdown, break_down_memory
@@ -12,7 +10,6 @@ from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import compute_curve
 from ms_tune.readers.memory_block import Block, Frame
 from ms_tune.readers.tensors import ListedTensor, TensorList
-from ms_tune.text import Language, msg, render
 from tests.memory.test_phases import (
     ADAMW,
     BACKWARD_RUN,
@@ -25,13 +22,12 @@ from tests.memory.test_phases import (
     TRAIN,
 )
 from tests.readers.rows import BlockTrace, table_from, table_of
-from tests.readers.samples import LARGE_RUNS, MIB, SMALL_RUNS, block, trace, trace_of
+from tests.readers.samples import MIB, block, trace, trace_of
 
 FORWARD = (TRAIN, FORWARD_RUN, CALL, CONSTRUCT, CALL)
 BACKWARD = (TRAIN, BACKWARD_RUN, GRAD)
 UPDATE = (TRAIN, CALL, ADAMW)
 LLAMA = "llama4L_pynative_launch_blocking"
-QWEN = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
 
 
 def at(rows: BlockTrace, tick: int | None = None, tensors: TensorList | None = None) -> PeakBreakdown:
@@ -54,30 +50,6 @@ def content_of(row: Block, *others: Block, tensors: TensorList | None = None) ->
     rows = others if any(other is row for other in others) else (row, *others)
     place = next(place for place, other in enumerate(rows) if other is row)
     return CONTENTS[int(Contents(table_from(rows), tensors).codes[place])]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("run", [*SMALL_RUNS, *LARGE_RUNS])
-def test_categories_add_up_to_the_peak(run: str) -> None:
-    parts = of_run(run)
-    assert list(parts.contents) == list(CONTENTS)
-    assert sum(parts.contents.values()) == compute_curve(table_of(trace_of(run))).peak_bytes
-
-
-def test_json_names_and_texts() -> None:
-    assert [content.value for content in MemoryCategory] == [
-        "weights",
-        "optimizer_state",
-        "gradients",
-        "activations",
-        "temporaries",
-        "workspace",
-        "communication",
-        "constants",
-        "unattributed",
-    ]
-    for content in MemoryCategory:
-        assert all(render(msg(f"memory.content.{content.value}"), language) for language in Language)
 
 
 def test_llama_in_the_dynamic_graph_against_theory() -> None:
@@ -105,30 +77,6 @@ def test_llama_at_the_start_of_the_backward_pass_against_theory() -> None:
         MemoryCategory.ACTIVATIONS,
         "/workspace/llama.py:17",
     )
-
-
-def test_llama_gradients_after_the_first_backward_pass() -> None:
-    rows = trace_of(LLAMA)
-    update = min(row.start for row in rows.blocks if row.node_name.startswith("adam_m."))
-    assert mib(at(rows, update - 1))["gradients"] == 2044.1
-
-
-@pytest.mark.slow
-def test_qwen3_of_mindformers_against_theory() -> None:
-    # 9 of 36 layers and the output layer, tensor parallel 4, all states in fp32 (see the shared reference).
-    result = of_run(QWEN)
-    assert mib(result) == {
-        "weights": 2249.8,
-        "gradients": 2249.8,
-        "optimizer_state": 4499.7,
-        "activations": 6152.3,
-        "temporaries": 1187.0,  # two logits of 593.5 MiB that the loss drops before the backward pass
-        "constants": 32.3,
-    }
-    split = result.holders[0]
-    assert (split.operator, split.count, split.category) == ("SplitWithSize", 18, MemoryCategory.ACTIVATIONS)
-    assert split.where.endswith("/layers-CellList/*-TransformerLayer/mlp-MLPInterleaved/activation_func-SwiGlu")
-    assert result.holders[1].where == "accu_grads.decoder.layers.*.mlp.linear_fc1.weight"
 
 
 def test_adam_compiled_in_the_dynamic_graph() -> None:
@@ -315,60 +263,3 @@ def test_where() -> None:
     ):
         row = block(1, stack=stack)
         assert at(trace(row)).holders[0].where == expected
-
-
-def test_an_empty_trace() -> None:
-    assert sum(at(trace()).contents.values()) == 0
-    assert at(trace()).holders == ()
-    assert Contents(table_from([]), None).stacks_useful
-
-
-_STACKS = st.sampled_from([(), (TRACKER,), FORWARD, BACKWARD, UPDATE, (TRAIN,)])
-_NODES = st.sampled_from(
-    [
-        "",
-        "Add",
-        "AdamW",
-        "Default/a-A/Add-op0",
-        "Gradients/Default/a-A/Add-op1",
-        "Default/Cast-op2",
-        "adam_m.w",
-        "w",
-        "/",
-        ".",
-    ]
-)
-_KINDS = st.sampled_from(["Weight", "PyNativeOutput", "PyNativeInput", "Kernel", "WorkSpace", "", "Somas", "?"])
-
-
-@st.composite
-def _traces(draw: st.DrawFn) -> BlockTrace:
-    rows = []
-    for _ in range(draw(st.integers(0, 12))):
-        start = draw(st.integers(0, 30))
-        end = draw(st.none() | st.integers(start + 1, 40))
-        row = block(
-            start,
-            end,
-            draw(st.integers(0, 10_000)),
-            kind=draw(_KINDS),
-            task_name=draw(st.sampled_from(["PyNative", "3_Default", ""])),
-            node_name=draw(_NODES),
-            graph_name=draw(st.sampled_from(["", "kernel_graph0"])),
-            stack=draw(_STACKS),
-            address=draw(st.integers(0, 4) | st.just(2**64 - 1)),
-            user_text=draw(st.sampled_from(["", "{}", "{3-9-9}", "{-}", "{7-}"])),
-        )
-        rows.append(row)
-    return trace(*rows)
-
-
-_LISTED = st.lists(st.builds(ListedTensor, st.text(max_size=3), st.integers(0, 20_000), st.integers(0, 99)), max_size=3)
-
-
-@settings(deadline=None)
-@given(_traces(), st.none() | st.builds(TensorList, *([_LISTED.map(tuple)] * 3)))
-def test_any_trace_adds_up(rows: BlockTrace, tensors: TensorList | None) -> None:
-    parts = at(rows, tensors=tensors)
-    peak = compute_curve(table_of(rows)).peak_bytes
-    assert sum(parts.contents.values()) == sum(holder.bytes for holder in parts.holders) == peak

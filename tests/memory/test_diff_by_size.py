@@ -67,25 +67,6 @@ def test_of_equal_parameters_those_of_the_same_name_cancel_first() -> None:
     assert [(one.operator, one.count) for one in find_surpluses(old, new)] == [("0.layers.*.fc1.weight", 1)]
 
 
-def test_operators_that_one_side_lacks_take_the_place_of_any_other() -> None:
-    old = held(other("MatMul", 64))
-    new = held(other("Mul", 64), other("Dense", 64))
-    (one,) = find_surpluses(old, new)
-    assert (one.in_new, one.bytes, one.count) == (True, 64, 1)
-
-
-def test_the_largest_comes_first_and_places_are_told_apart() -> None:
-    new = held(
-        other("MatMul", 8), other("MatMul", 16, "Default/attention-A"), other("MatMul", 24, "Default/attention-A")
-    )
-    assert [
-        (one.location, one.bytes, one.count) for one in find_surpluses(held(other("Add", 1)), new) if one.in_new
-    ] == [
-        ("Default/attention-A", 40, 2),
-        ("Default/mlp-MLP", 8, 1),
-    ]
-
-
 @pytest.mark.slow
 def test_it_adds_up_to_the_difference_of_two_real_peaks() -> None:
     static, dynamic = rank_of(QWEN_TINY), rank_of(LLAMA)

@@ -44,37 +44,33 @@ def log(run: Path, device: int, used: int) -> None:
 
 
 class TestLimit:
-    def test_the_simulators_own_figure_is_no_limit(self, run: Path) -> None:
-        limit = judged(run).verdict.limit
-        assert limit is not None
-        assert (limit.bytes, limit.source.id) == (58166 * MIB, "verdict.limit.pool")
-
-    def test_a_limit_that_a_simulated_script_set_counts(self, run: Path) -> None:
-        log(run, 65536, 59392)
-        limit = judged(run).verdict.limit
-        assert limit is not None
-        assert (limit.bytes, limit.source.id) == (58 * GIB, "verdict.limit.script")
-
-    def test_what_a_real_device_gave_counts_and_nothing_is_set_aside(self, run: Path) -> None:
-        log(run, 62420, 58178)
+    @pytest.mark.parametrize(
+        ("device", "used", "limit", "source"),
+        [
+            (65536, 61430, 58166 * MIB, "verdict.limit.pool"),  # the simulator's own figure is no limit
+            (65536, 59392, 58 * GIB, "verdict.limit.script"),  # one that a simulated script set is
+            (62420, 58178, 58178 * MIB, "verdict.limit.log"),  # what a real device gave; nothing is set aside
+        ],
+    )
+    def test_what_the_log_says(self, run: Path, device: int, used: int, limit: int, source: str) -> None:
+        log(run, device, used)
         verdict = judged(run).verdict
         assert verdict.limit is not None
-        assert (verdict.limit.bytes, verdict.limit.source.id) == (58178 * MIB, "verdict.limit.log")
-        assert verdict.reserve == ()
+        assert (verdict.limit.bytes, verdict.limit.source.id) == (limit, source)
+        assert (verdict.reserve == ()) == (source == "verdict.limit.log")
 
-    def test_a_named_device_judges_anew(self, run: Path) -> None:
-        log(run, 62420, 58178)
+    @pytest.mark.parametrize(("device", "used"), [(62420, 58178), (65536, 59392)])
+    def test_a_named_device_judges_anew_what_it_would_not_refuse(self, run: Path, device: int, used: int) -> None:
+        log(run, device, used)
         verdict = judged(run, chip="910B4", reserve_bytes=GIB).verdict
+        if used == 59392:
+            assert verdict.outcome is None
+            assert verdict.no_verdict_because is not None
+            assert verdict.no_verdict_because.id == "verdict.limit.refused.script"
+            return
         assert verdict.limit is not None
         assert verdict.limit.bytes == 27966 * MIB
         assert {item.name: item.bytes for item in verdict.reserve} == {"user": GIB}
-
-    def test_what_the_device_would_refuse_is_no_verdict(self, run: Path) -> None:
-        log(run, 65536, 59392)
-        verdict = judged(run, chip="910B4").verdict
-        assert verdict.outcome is None
-        assert verdict.no_verdict_because is not None
-        assert verdict.no_verdict_because.id == "verdict.limit.refused.script"
 
 
 class TestWhatTheProgramAsksFor:
@@ -87,13 +83,6 @@ class TestWhatTheProgramAsksFor:
         limit = judged(run).verdict.limit
         assert limit is not None
         assert (limit.bytes, limit.source.id) == (40 * GIB, "verdict.limit.script")
-
-    def test_that_of_another_program_does_not_count(self, run: Path) -> None:
-        log(run, 65536, 61430)
-        (run / FILE).write_text(json.dumps(to_json(RunRecord(asked={"rank_1": 40 * GIB}))), encoding="utf-8")
-        limit = judged(run).verdict.limit
-        assert limit is not None
-        assert limit.source.id == "verdict.limit.pool"
 
 
 class TestKept:
@@ -164,16 +153,6 @@ class TestDoubts:
         before, _, after = text.rpartition(name)
         file.write_text(f"{before}{name}5174M\n{after.partition(chr(10))[2]}", encoding="utf-8")
         assert "5,174 MiB" in str(judged(run).verdict.no_verdict_because)
-
-    def test_an_operator_that_takes_more_than_the_device_is_named(self, run: Path) -> None:
-        file = run / "rank_0" / "memory_block.csv"
-        lines = file.read_text("utf-8").splitlines()
-        size = lines[0].split(",").index("size")
-        cells = lines[1].split(",")
-        cells[size] = str(11_000_000 * GIB)
-        file.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]) + "\n", encoding="utf-8")
-        reasons = str(judged(run).verdict.no_verdict_because)
-        assert "MiB in MindSpore's log" in reasons or "more than the whole device" in reasons
 
 
 class TestCommunicators:

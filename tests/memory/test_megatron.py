@@ -16,39 +16,20 @@ LAYER = ("/any/where/megatron/core/tensor_parallel/layers.py", "__init__")
 BUFFER = ("/any/where/megatron/core/distributed/param_and_grad_buffer.py", "__init__")
 PADDED = ("/any/where/mindspeed/core/distributed/param_and_grad_buffer.py", "param_and_grad_buffer_init_pad")
 OWN = ("/any/where/mindspeed_llm/core/distributed/param_and_grad_buffer.py", "param_and_grad_buffer_init")
+OTHER = ("/home/me/training.py", "get_model")
 MAKER = ("/any/where/megatron/core/optimizer/__init__.py", "get_megatron_optimizer")
 MASTERS = ("/any/where/megatron/core/optimizer/optimizer.py", "__init__")
 MINDSPEED = ("/any/where/mindspeed/core/optimizer/adamw.py", "step")
-OTHER = ("/home/me/training.py", "get_model")
 
 
 def stack(*frames: tuple[str, str], line: int = 1) -> tuple[Frame, ...]:
     return tuple(Frame(file, line, function) for file, function in frames)
 
 
-@pytest.mark.parametrize(
-    ("frames", "holds"),
-    [
-        ((MODEL, LAYER), MemoryCategory.WEIGHTS),
-        ((MODEL, BUFFER), MemoryCategory.GRADIENTS),
-        ((MODEL, PADDED), MemoryCategory.GRADIENTS),
-        ((MODEL, OWN), MemoryCategory.GRADIENTS),
-        ((MAKER, MASTERS), MemoryCategory.OPTIMIZER_STATE),
-        ((MINDSPEED,), MemoryCategory.OPTIMIZER_STATE),
-        ((MASTERS,), None),
-        ((OTHER, LAYER), None),
-        ((), None),
-    ],
-)
-def test_it_is_told_by_the_function_that_made_it(
-    frames: tuple[tuple[str, str], ...], holds: MemoryCategory | None
-) -> None:
-    assert find_lasting_categories([stack(*frames)]) == [holds]
-
-
 def test_the_first_tensor_of_a_buffer_with_two_holds_the_weights() -> None:
     stacks = [stack(MODEL, BUFFER, line=628), stack(MODEL, BUFFER, line=617), stack(MODEL, LAYER)]
     assert find_lasting_categories(stacks) == [MemoryCategory.GRADIENTS, MemoryCategory.WEIGHTS, MemoryCategory.WEIGHTS]
+    assert find_lasting_categories([stack(MASTERS), ()]) == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +37,9 @@ def test_the_first_tensor_of_a_buffer_with_two_holds_the_weights() -> None:
     [
         ((MODEL, LAYER), NEVER_FREED, MemoryCategory.WEIGHTS),
         ((MODEL, BUFFER), NEVER_FREED, MemoryCategory.GRADIENTS),
+        ((MODEL, PADDED), NEVER_FREED, MemoryCategory.GRADIENTS),
+        ((MODEL, OWN), NEVER_FREED, MemoryCategory.GRADIENTS),
+        ((OTHER, LAYER), NEVER_FREED, MemoryCategory.TEMPORARIES),
         ((MAKER, MASTERS), NEVER_FREED, MemoryCategory.OPTIMIZER_STATE),
         ((MINDSPEED,), NEVER_FREED, MemoryCategory.OPTIMIZER_STATE),
         ((MODEL, LAYER), 9, MemoryCategory.TEMPORARIES),
@@ -65,16 +49,8 @@ def test_the_first_tensor_of_a_buffer_with_two_holds_the_weights() -> None:
 def test_of_what_is_freed_it_tells_nothing(
     frames: tuple[tuple[str, str], ...], end: int, holds: MemoryCategory
 ) -> None:
-    rows = [
-        block(
-            start=2,
-            end=None if end == NEVER_FREED else end,
-            kind="PyNativeOutput",
-            task_name=EAGER,
-            stack=stack(*frames),
-        )
-    ]
-    assert CONTENTS[int(Contents(table_from(rows), None).codes[0])] is holds
+    row = block(2, None if end == NEVER_FREED else end, task_name=EAGER, stack=stack(*frames))
+    assert CONTENTS[int(Contents(table_from([row]), None).codes[0])] is holds
 
 
 BACKWARD = ("/any/site-packages/mindspore/ops/functional.py", "run_backward")
@@ -85,15 +61,14 @@ RECEIVER = ("/any/where/megatron/core/pipeline_parallel/p2p_communication.py", "
 @pytest.mark.parametrize("buffered", [True, False])
 def test_what_the_last_stage_holds_of_the_next_micro_batch_is_no_gradient(*, buffered: bool) -> None:
     """It asks for its next input in its backward pass: with 4 layers of 1,024 that made gradients 1.9 % more than there are."""
-    rows = [
-        block(
-            start=1, end=None, kind="PyNativeOutput", task_name=EAGER, stack=stack(MODEL, BUFFER if buffered else LAYER)
-        ),
-        block(start=2, end=None, kind="PyNativeOutput", task_name=EAGER, stack=stack(MAKER, MASTERS)),
-        block(start=3, end=20, kind="PyNativeOutput", task_name=EAGER, stack=stack(EXCHANGE, BACKWARD)),
-        block(start=4, end=20, kind="PyNativeOutput", task_name=EAGER, stack=stack(EXCHANGE, RECEIVER, BACKWARD)),
-        block(start=9, end=12, kind="PyNativeOutput", task_name=EAGER, stack=stack(MINDSPEED)),
+    lives = [
+        (1, None, (MODEL, BUFFER if buffered else LAYER)),
+        (2, None, (MAKER, MASTERS)),
+        (3, 20, (EXCHANGE, BACKWARD)),
+        (4, 20, (EXCHANGE, RECEIVER, BACKWARD)),
+        (9, 12, (MINDSPEED,)),
     ]
+    rows = [block(start, end, task_name=EAGER, stack=stack(*frames)) for start, end, frames in lives]
     codes = Contents(table_from(rows), None).codes
     held = [CONTENTS[int(one)] for one in codes]
     assert held[0] is (MemoryCategory.GRADIENTS if buffered else MemoryCategory.WEIGHTS)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
-
 from ms_tune.cli.main import main
-from ms_tune.readers.memory_log import read_memory_failure
-from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 TRACEBACK = """Traceback (most recent call last):
   File "/workspace/train.py", line 31, in <module>
@@ -40,38 +38,6 @@ def log(folder: Path, text: str) -> Path:
     path = folder / "run.log"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-@pytest.mark.parametrize(("used", "cause"), [("58.90", "fragments"), ("59.04", "need")])
-def test_torch_npu(used: str, cause: str, tmp_path: Path) -> None:
-    found = read_memory_failure(log(tmp_path, TRACEBACK + NPU.format(used=used)))
-    assert (found.framework, found.wanted_bytes, found.cause) == ("torch_npu", 20 * MIB, cause)
-    assert (found.where, found.line) == ("/workspace/train.py:31", 5)
-    assert (found.limit_bytes, found.held_bytes) == (round(60.97 * GIB), round(59.05 * GIB))
-    assert found.free_bytes == round(1.2 * MIB)
-
-
-def test_torch(tmp_path: Path) -> None:
-    found = read_memory_failure(log(tmp_path, CUDA))
-    assert (found.framework, found.wanted_bytes, found.cause) == ("torch", round(2.5 * GIB), "need")
-    assert (found.used_bytes, found.held_bytes) == (75 * GIB, round(76.5 * GIB))
-    assert (found.limit_bytes, found.free_bytes) == (round(79.15 * GIB), round(1.94 * GIB))
-
-
-@pytest.mark.parametrize(("peak", "cause"), [(58_999, "need"), (57_000, "fragments")])
-def test_mindspore(peak: int, cause: str, tmp_path: Path) -> None:
-    found = read_memory_failure(log(tmp_path, STATISTICS.format(peak=peak) + ENOUGH))
-    assert (found.framework, found.wanted_bytes, found.cause) == ("mindspore", 1073742336, cause)
-    assert (found.limit_bytes, found.held_bytes, found.used_bytes) == (59392 * MIB, 59000 * MIB, peak * MIB)
-    assert found.operator == "0_Default/net-Net/MatMul-op0"
-    if cause == "need":
-        assert found.short_bytes == 58_999 * MIB + 1073742336 - 59392 * MIB
-
-
-def test_the_driver(tmp_path: Path) -> None:
-    line = "[ERROR] RUNTIME(9,python3):2026-01-01 [npu_driver.cc:1158]9 DevMemAllocHugePageManaged: halMemAlloc failed: size=2097152"
-    found = read_memory_failure(log(tmp_path, line))
-    assert (found.framework, found.wanted_bytes, found.cause) == ("driver", 2097152, "unknown")
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

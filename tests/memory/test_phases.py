@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ms_tune.footprint.phases import ORDER, FrameOrigin, Phase, Phases, classify_frame, is_useful
+from ms_tune.footprint.phases import ORDER, FrameOrigin, Phase, Phases, classify_frame
 from ms_tune.readers.memory_block import Block, Frame
 from tests.readers.rows import table_from
 from tests.readers.samples import block
@@ -51,12 +51,6 @@ def test_whose_code_a_frame_is(file: str, expected: FrameOrigin) -> None:
     assert classify_frame(Frame(file, 1, "f")) is expected
 
 
-def test_useful_stacks() -> None:
-    assert is_useful((TRAIN, CONSTRUCT))
-    assert not is_useful((TRACKER,))
-    assert not is_useful(())
-
-
 @pytest.mark.parametrize(
     ("stack", "expected"),
     [
@@ -77,11 +71,6 @@ def test_phases_of_stacks(stack: tuple[Frame, ...], expected: Phase | None) -> N
     assert phases_of([first, second], [])[1] is expected
 
 
-def test_without_value_and_grad_a_construct_is_forward() -> None:
-    forward, backward = block(1, stack=(TRAIN, CALL, CONSTRUCT)), block(2, stack=(Frame("a.py", 1, "backward"),))
-    assert phases_of([forward, backward], []) == [Phase.FORWARD, Phase.BACKWARD]
-
-
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
@@ -100,12 +89,6 @@ def test_without_value_and_grad_a_construct_is_forward() -> None:
 def test_phases_of_scopes(path: str, expected: Phase | None) -> None:
     row = block(1, kind="Kernel", task_name=f"3_{path}", node_name=path, graph_name="kernel_graph0")
     assert phases_of([row], []) == [expected]
-
-
-def test_operators_without_scope_belong_to_what_is_before_them() -> None:
-    paths = ("Default/a-A/Dense-op0", "Default/GeluExt-op0", "Gradients/Default/a-A/MatMul-op0", "Default/Cast-op0")
-    rows = [block(i, kind="Kernel", task_name=path, node_name=path) for i, path in enumerate(paths, start=1)]
-    assert phases_of(rows, [], around=True) == [Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BACKWARD]
 
 
 _UPDATE = "Default/network-MFPipelineWithLossScaleCell/optimizer-AdamW/Mul-op8"

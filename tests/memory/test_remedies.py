@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,15 +15,10 @@ from ms_tune.footprint.layers import find_scoped_layers
 from ms_tune.footprint.lifetimes import analyse_lifetimes
 from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.remedies import (
-    DYNAMIC,
-    STATIC,
-    TORCH,
     ContentBytes,
     RemedyFacts,
-    find_peak_moments,
     find_remedies,
     held_at_peak,
-    load_methods,
 )
 from ms_tune.footprint.steps import StepEvidence, Steps
 from ms_tune.footprint.what_ifs import recompute_all_layers
@@ -63,15 +57,6 @@ def test_a_peak_of_the_optimizer_is_not_lowered_by_recompute() -> None:
     assert held_at_peak(known, rows) == (ContentBytes(Phase.UPDATE, MemoryCategory.TEMPORARIES, 9000),)
 
 
-def test_what_is_dead_at_a_moment() -> None:
-    dead = block(1, 9, 500, last_user_task=2, node_name="MatMulExt")
-    found = find_peak_moments(known_of([dead, block(5, 8, 100, last_user_task=7, node_name="LogSoftmaxGrad")]))
-    by_phase = {moment.phase: moment for moment in found}
-    moment = by_phase[Phase.BACKWARD]
-    assert (moment.tick, moment.bytes, moment.dead_bytes) == (5, 600, 500)
-    assert [(one.operator, one.bytes) for one in moment.dead] == [("MatMulExt", 500)]
-
-
 @pytest.mark.parametrize("run", [QWEN_TINY, QWEN_8B, LLAMA, "gpt", "asc_gO0", "v_simple"])
 @pytest.mark.slow
 def test_remedies_of_real_runs(run: str) -> None:
@@ -94,30 +79,6 @@ def test_remedies_of_real_runs(run: str) -> None:
     name = "weight-sharding" if static else "optimizer-sharding"
     shown = names[name].peak_after_bytes if name in names else peak
     assert abs(shown - plain) * 1000 <= peak
-
-
-def test_the_file_of_methods_is_sound() -> None:
-    names = [method.name for method in load_methods()]
-    assert len(names) == len(set(names)) == 11
-    for method in load_methods():
-        assert method.takes or method.method in {
-            "recompute",
-            "selective",
-            "in-flight",
-            "swap",
-            "prompt",
-            "second-gradients",
-        }
-        assert "ms-tune" in method.command
-        assert all((*method.title, *method.price, *(text for pair in method.how_by_dialect.values() for text in pair)))
-        prose = [
-            pair
-            for pair in method.how_by_dialect.values()
-            if re.search(r"[a-z]{3,} (?:the|of|or|by|out|twice|for) ", pair.en)
-        ]
-        assert all(re.search(r"[\u4e00-\u9fff]", pair.zh) for pair in prose)
-        assert set(method.how_by_dialect) <= {*STATIC, *DYNAMIC, *TORCH}
-        assert any(method.how_in(one).zh for one in (TORCH, DYNAMIC, STATIC))
 
 
 def eager(start: int, end: int, name: str, size: int, line: int) -> Block:
@@ -143,19 +104,6 @@ def test_layers_of_a_dynamic_graph_are_what_repeats() -> None:
     assert found.peak == 40 + 4 * 1003 + 3003
 
 
-def test_layers_of_two_blocks_are_not_taken_in_pairs() -> None:
-    path = "Default/net-Net/layers-CellList/{}-Block/{}-op{}"
-    layers = [
-        kernel(10 + 10 * layer + place, 190 - 10 * layer - place, path.format(layer, name, layer), 1000 + place)
-        for layer in range(6)
-        for place, name in enumerate(("ReLU", "Dense"))
-    ]
-    known = known_of(layers)
-    assert known.curve.peak_bytes == 6 * 2001
-    # The last block of each layer stays, the other one of a single layer is back at a time.
-    assert known.recompute.peak == 6 * 1001 + 1000
-
-
 @pytest.mark.parametrize("folder", ["loss", "other"])
 def test_a_loss_in_pieces_keeps_the_logits_and_two_copies_of_their_gradient(folder: str) -> None:
     def of_the_loss(start: int, end: int, name: str, size: int) -> Block:
@@ -176,37 +124,6 @@ def test_a_loss_in_pieces_keeps_the_logits_and_two_copies_of_their_gradient(fold
     told = {remedy.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
     # The logits, 2 W where three tensors of W were, and the gradient, which is whole.
     assert told.get("chunked-loss") == (wide // 2 + 2 * wide + wide // 2 if folder == "loss" else None)
-
-
-def _recomputed(layer: int) -> list[Block]:
-    """A layer that is recomputed: what it hands on is kept, the rest is made once more beside its gradients."""
-    path, at, back = (
-        f"recompute_Default/net-Net/layers-CellList/{layer}-Block/{{}}-op{{}}",
-        10 * layer,
-        190 - 20 * layer,
-    )
-    return [
-        kernel(10 + at, 13 + at, path.format("Dense", layer), 1000),
-        kernel(12 + at, 17 + at, path.format("GeLU", layer), 1000),
-        kernel(16 + at, back + 9, path.format("Add", layer), 100),
-        kernel(back, back + 1, f"Gradients/Default/net-Net/layers-CellList/{layer}-Block/Grad_Add/Add-op{layer}", 1),
-        kernel(back + 2, back + 7, path.format("Dense", layer + 4), 1000),
-        kernel(back + 4, back + 8, path.format("GeLU", layer + 4), 1000),
-    ]
-
-
-def test_what_is_recomputed_already_is_no_remedy() -> None:
-    def named(blocks: list[Block]) -> set[str]:
-        return {remedy.name for remedy in find_remedies(known_of(blocks))}
-
-    path = "Default/net-Net/layers-CellList/{}-Block/{}-op{}"
-    kept = [
-        kernel(10 + 10 * layer + place, 190 - 10 * layer - place, path.format(layer, name, layer), 1000 + place)
-        for layer in range(4)
-        for place, name in enumerate(("Dense", "GeLU", "Add"))
-    ]
-    assert "recompute" in named(kept)
-    assert "recompute" not in named([row for layer in range(4) for row in _recomputed(layer)])
 
 
 def _activated(layer: int, *, recomputed: bool = False) -> list[Block]:
@@ -435,25 +352,6 @@ def test_what_a_layer_hands_on_may_have_the_scope_of_another() -> None:
     # What the layers hand on stays. Once more in use, while the last layer is recomputed: its product beside one of the two.
     assert known.curve.peak_bytes == 3 * 2100 + 6000
     assert known.recompute.peak == 4 * 100 + 6000
-
-
-def test_layers_of_one_graph_are_told_by_what_comes_once_in_each() -> None:
-    scope = "Default/net-Net/layers-CellList/0-Block/{}-op{}"
-    blocks = [kernel(5, 6, "Default/net-Net/embed-Dense/MatMul-op0", 1)]
-    for layer in range(4):
-        at, end = 10 * layer + 10, 190 - 10 * layer
-        blocks += [
-            kernel(at, end - 1, f"Default/TensorMove-op{layer}", 50),
-            kernel(at + 2, end - 2, scope.format("wide-Dense/BiasAdd", layer), 1000),
-            kernel(at + 4, end - 3, scope.format("act-GELU/GeLU", layer), 1000),
-            kernel(at + 6, end + 8, scope.format("Add", layer), 100),
-        ]
-    known = known_of(blocks)
-    found = find_scoped_layers(known.table, known.contents)
-    assert [(layer.begin, layer.end, len(layer.rows)) for layer in found] == [
-        (10 * n + 10, 10 * n + 16, 3) for n in range(4)
-    ]
-    assert known.recompute.peak == 4 * 100 + 2050
 
 
 def test_a_weight_in_another_format_stays_unless_layers_are_one_graph() -> None:

@@ -138,12 +138,6 @@ def test_qwen3_against_theory() -> None:
     assert rank.theory.gradients_ratio == pytest.approx(1, abs=1e-4)
 
 
-@pytest.mark.slow
-def test_stages_by_layers() -> None:
-    assert report_of(QWEN_TINY).stages == (0, 1)
-    assert report_of(QWEN_8B).stages == (None,)
-
-
 def test_tensors_and_padding() -> None:
     rank = rank_of(QWEN_TINY)
     split = next(holder for holder in rank.peak.holders if holder.operator == "SplitWithSize")
@@ -174,11 +168,6 @@ def test_findings_read_well() -> None:
     ids = [check.id for check in load_checks().values()]
     assert len(ids) == len(set(ids))
     assert all(check.title.en and check.title.zh for check in load_checks().values())
-
-
-def test_a_limit_of_the_users_counts() -> None:
-    report = analyse_memory(folder("asc2"), MemoryRequest(limit_bytes=MIB), lambda _done, _total: None)
-    assert next(finding.name for finding in report.all_findings) == "does-not-fit"
 
 
 def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None:

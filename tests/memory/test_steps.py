@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from ms_tune.footprint.category import Contents
@@ -14,7 +13,6 @@ from ms_tune.footprint.phases import Phase, phase_code
 from ms_tune.footprint.steps import StepEvidence, find_phase, find_phase_peaks, find_spans, find_steps
 from ms_tune.readers.memory_block import Frame
 from ms_tune.readers.tracker_tables import read_tasks
-from tests.memory.reports import LLAMA, rank_of
 from tests.readers.rows import table_from
 from tests.readers.samples import block, folder, trace_of
 
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.readers.memory_block import Block
+
 
 ADAMW = Frame("/opt/venv/lib/python3.11/site-packages/mindspore/mint/optim/adamw.py", 189, "construct")
 
@@ -121,25 +120,3 @@ def test_the_phase_at_the_peak_is_not_that_of_a_merged_span() -> None:
     assert len(spans) <= 10
     assert find_phase(table, contents.phases.sure_codes, 502) is Phase.FORWARD
     assert find_phase_peaks(compute_curve(table), table, contents.phases.sure_codes)[Phase.FORWARD] == (5000, 502)
-
-
-def test_activations_by_layer_add_up() -> None:
-    from ms_tune.enums import MemoryCategory  # noqa: PLC0415 - beside its use
-
-    for run in (LLAMA, "mindformers_qwen3_tiny_dp2tp2pp2"):
-        rank = rank_of(run)
-        assert sum(layer.bytes for layer in rank.activations) == rank.peak.contents[MemoryCategory.ACTIVATIONS]
-        assert sum(layer.count for layer in rank.activations) == int(
-            (rank.contents.codes[rank.peak.rows] == list(rank.peak.contents).index(MemoryCategory.ACTIVATIONS)).sum()
-        )
-
-
-def test_mismatches_of_a_damaged_trace() -> None:
-    rows = [block(at, None, 512, used_after=512 * (at + 1)) for at in range(1, 5_001)]
-    curve = compute_curve(table_from(rows))
-    assert len(curve.mismatches) == 5_000
-    batch = [block(at, None, 512, used_after=512 * 4) for at in range(1, 5)]
-    assert not len(compute_curve(table_from(batch)).mismatches)
-    wrong = [*batch[:3], replace(batch[3], used_after=512 * 5)]
-    assert compute_curve(table_from(wrong)).mismatches.tolist() == [0, 1, 2, 3]
-    assert np.array_equal(compute_curve(table_from([])).mismatches, [])

@@ -2,18 +2,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.breakdown import Theory, break_down_memory, compare_with_theory
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import compute_curve
-from ms_tune.footprint.phases import Phase, phase_code
-from ms_tune.footprint.steps import find_phase_peaks
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.tensors import TensorType
-from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
+from tests.memory.reports import QWEN_8B, QWEN_TINY, rank_of
 from tests.readers.rows import table_from
 from tests.readers.samples import block
 
@@ -40,15 +37,6 @@ def theory(blocks: list[Block], formats: dict[int, TensorType] | None = None) ->
     return compare_with_theory(table, contents, parts, lambda row: (formats or {}).get(int(table.start[row])))
 
 
-def test_adam_beside_its_weights() -> None:
-    held = [parameter(1, "w", 4096), parameter(2, "adam_m.w", 4096), parameter(3, "adam_v.w", 4096)]
-    gradients, state = theory([*held, parameter(4, "accu_grads.w", 4096)]).states
-    assert (gradients.content, gradients.bytes, gradients.expected_bytes, gradients.shards) == (
-        *(MemoryCategory.GRADIENTS, 4096, 4096, None),
-    )
-    assert (state.bytes, state.expected_bytes, state.shards) == (8192, 8192, None)
-
-
 def test_shared_state_is_told() -> None:
     shared = [parameter(1, "w", 65536), parameter(2, "adam_m.w", 16384), parameter(3, "adam_v.w", 16384)]
     assert [each.shards for each in theory(shared).states] == [None, 4]
@@ -63,25 +51,6 @@ def test_number_formats_count_where_they_are_known() -> None:
     found = theory(held, formats)
     assert (found.states[1].expected_bytes, found.optimizer_ratio) == (8192, 4.0)
     assert theory([block(1, kind="PyNativeInput")]).states == ()
-
-
-def test_real_runs_beside_theory() -> None:
-    for run in (QWEN_8B, LLAMA):
-        states = rank_of(run).theory.states
-        assert abs(states[1].bytes / states[1].expected_bytes - 1) < 0.001
-        assert [each.shards for each in states] == [None, None]
-
-
-def test_the_first_and_the_last_stage_beside_theory() -> None:
-    for rank in report_of(QWEN_TINY).ranks:  # the embedding is on the one, the output layer on the other
-        assert rank.theory.gradients_ratio == pytest.approx(1, abs=0.003)
-        assert rank.theory.optimizer_ratio == pytest.approx(2, abs=0.003)
-        shared = [group for group in rank.peak.parameters if "embedding" in group.key or "output_layer" in group.key]
-        for group in shared:
-            weights = group.categories[MemoryCategory.WEIGHTS]
-            assert group.categories[MemoryCategory.OPTIMIZER_STATE] == 2 * weights
-            assert group.categories[MemoryCategory.GRADIENTS] == weights
-        assert len(shared) == 1
 
 
 def test_the_peak_that_recompute_leaves() -> None:
@@ -102,16 +71,3 @@ def test_the_peak_that_recompute_leaves() -> None:
     rank = rank_of(QWEN_8B)
     assert rank.recompute.peak == 14373225472  # the update of the weights needs nearly as much
     assert rank.curve.peak_bytes - rank.recompute.saving < rank.recompute.peak < rank.curve.peak_bytes
-
-
-def test_the_peak_of_each_phase() -> None:
-    curve = compute_curve(table_from([block(1, 9, 100), block(5, 7, 50), block(8, 12, 10)]))
-    table = table_from([block(1, 9, 100), block(5, 7, 50), block(8, 12, 10)])
-    phases = np.array([phase_code(phase) for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)], np.int8)
-    assert find_phase_peaks(curve, table, phases) == {
-        Phase.FORWARD: (100, 1),
-        Phase.BACKWARD: (150, 5),
-        Phase.UPDATE: (110, 8),
-    }
-    for run in (QWEN_8B, LLAMA):
-        assert max(rank_of(run).peak_by_phase().values()) == rank_of(run).curve.peak_bytes

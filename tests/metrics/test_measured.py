@@ -24,12 +24,6 @@ def test_of_a_log(tmp_path: Path) -> None:
     (tmp_path / "logs" / "worker_0.log").write_text(megatron_log([9000, *[1500] * 8], tflops=9999.0), "utf-8")
 
 
-def test_of_a_profile(tmp_path: Path) -> None:
-    step = operator_bound()
-    step.write(tmp_path)
-    assert measure_clock(tmp_path).step_seconds == pytest.approx(step.now / 1e6)
-
-
 def test_what_is_not_to_be_believed(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text(megatron_log([9000]), "utf-8")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ms_tune.profile.result import ProfileReport
 
+
 ALEXNET = PUBLIC / "profiler" / "alexnet_level1"
 CLUSTER = PUBLIC / "profiler" / "cluster_step_trace_time_msinsight.csv"
 
@@ -91,14 +92,6 @@ class TestVerdict:
             Step().kernel(compute).collective(9300.0 - compute, 250.0).write(tmp_path / "little", rank)
         assert analyse_profiles(tmp_path / "little").verdict.bound is Bound.OPERATOR
 
-    def test_waiting_for_ranks_that_compute_longer_is_imbalance(self, tmp_path: Path) -> None:
-        for rank, more in enumerate((0.0, 0.0, 1500.0)):
-            Step().kernel(2000.0 + more).collective(8000.0 - more, 100.0).write(tmp_path, rank)
-        report = analyse_profiles(tmp_path)
-        assert report.verdict.bound is Bound.IMBALANCE
-        assert report.imbalance == pytest.approx(3500 / 2500)
-        assert any("(2): 1.400x" in str(line) for line in report.verdict.evidence)
-
     def test_never_the_network_where_hosts_are_late(self, tmp_path: Path) -> None:
         host_bound().write(tmp_path)
         report = analyse_profiles(tmp_path)
@@ -145,12 +138,6 @@ class TestLayers:
         main(["profile", str(tmp_path), "-v"])
         assert "layers.11" in capsys.readouterr().out
 
-    def test_without_scopes_there_are_no_layers(self, tmp_path: Path) -> None:
-        operator_bound().write(tmp_path)
-        (rank,) = analyse_profiles(tmp_path).ranks
-        assert rank.kernels is not None
-        assert rank.kernels.layers == ()
-
 
 class TestParts:
     def test_idle_time_is_split_at_the_launch(self, tmp_path: Path) -> None:
@@ -193,12 +180,6 @@ class TestParts:
         assert gap.microseconds == pytest.approx(300.25)
         assert (gap.cause, gap.before, gap.after) == (QueueState.HOST, "Conv_7", "Add_2")
         assert gap.host == "train.py(3): forward"
-
-    def test_density_is_that_of_each_queue(self, tmp_path: Path) -> None:
-        Step().kernel(1000.0).collective(9000.0, 9000.0).write(tmp_path)
-        (rank,) = analyse_profiles(tmp_path).ranks
-        assert list(rank.queues) == ["2"]
-        assert rank.queues["2"][1] == pytest.approx(0.1)
 
     def test_a_clusters_table(self, tmp_path: Path) -> None:
         table = tmp_path / "cluster_step_trace_time.csv"
@@ -290,22 +271,6 @@ class TestDoubts:
 
 
 class TestEvents:
-    @pytest.mark.parametrize("form", ["one line", "lines", "object", "blanks"])
-    def test_forms_of_the_file(self, tmp_path: Path, form: str) -> None:
-        events = Step().kernel(10.0, 'odd "}, {" name').idle(30.5, late=20.0).events
-        text = {
-            "one line": json.dumps(events),
-            "lines": "[" + ",\n".join(map(json.dumps, events)) + "]\n",
-            "object": json.dumps({"schemaVersion": 1, "traceEvents": events}),
-            "blanks": "\n " + json.dumps(events, indent=1),
-        }[form]
-        file = tmp_path / "trace_view.json"
-        file.write_text(text, "utf-8")
-        found = read_events(file)
-        assert (found.events, found.truncated) == (len(events), False)
-        assert list(found.overlap["free"].length) == [30.5]
-        assert len(found.launches) == 2
-
     def test_blocks_end_anywhere(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         step = Step()
         for _ in range(30):
@@ -316,14 +281,6 @@ class TestEvents:
         for size in (997, 1013, 4099):
             monkeypatch.setattr("ms_tune.readers.profile_export._BLOCK", size)
             assert read_events(file) == whole
-
-    def test_time_stamps_keep_their_digits(self, tmp_path: Path) -> None:
-        file = tmp_path / "trace_view.json"
-        event = {"name": "Computing", "ph": "X", "pid": 1, "ts": "1736408883704643.212", "dur": 1}
-        other = event | {"ts": "1736408883704643.215"}
-        file.write_text(json.dumps([event, other]), "utf-8")
-        starts = read_events(file).overlap["compute"].start
-        assert starts[1] - starts[0] == pytest.approx(0.003)
 
 
 class TestCommand:

@@ -74,51 +74,6 @@ def test_the_published_time_of_175b(tmp_path: Path) -> None:
     assert dropped == pytest.approx(1.0277, abs=0.0001)
 
 
-def test_the_published_run_of_175b_has_both_figures(tmp_path: Path) -> None:
-    sizes = {**KORTHIKANTI["175B"][0], "nodes": 128, "batch": 1536}
-    recompute = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
-    seconds = 34 * 86400 / (300e9 / (1536 * 2048))
-    log = tmp_path / "x.log"
-    log.write_text(megatron_log([seconds * 1000] * 9, total=9, batch=1536), "utf-8")
-    request = MetricsRequest(peak_tflops=312, config=gpt(tmp_path, sizes, recompute))
-    (run,) = measure_runs(log, request=request).runs
-    others = {one.convention: one.hfu for one in run.counted_otherwise}
-    six = others[Convention.SIX_N]
-    assert six is not None
-    assert six * 312 == pytest.approx(140, rel=0.02)
-    assert run.value("hfu") == pytest.approx(six * 1.028, rel=0.001)
-
-
-# MindSpeed-LLM, docs/zh/appendixes.md and its picture, GPT3-175B on up to 7,968 NPUs: linearity and MFU of eight clusters.
-LINEARITY = (
-    *((1.000, 0.538), (0.992, 0.534), (0.987, 0.532), (0.979, 0.527)),
-    *((0.957, 0.515), (0.934, 0.503), (0.923, 0.497), (0.938, 0.505)),
-)
-
-
-@pytest.mark.parametrize(("linearity", "mfu"), LINEARITY)
-def test_published_linearity(tmp_path: Path, linearity: float, mfu: float) -> None:
-    """Steps as long as the published MFU makes them: their linearity is the published one within 0.2 %."""
-    peak, work = 353.9, read_job(gpt(tmp_path, {**KORTHIKANTI["175B"][0], "nodes": 16})).work.model[Convention.FULL]
-    logs = []
-    for cards, share in ((128, LINEARITY[0][1]), (1024, mfu)):
-        seconds = work * 2048 * cards / (cards * share * peak * 1e12)
-        logs.append(tmp_path / f"{cards}.log")
-        logs[-1].write_text(megatron_log([seconds * 1e6] * 9, total=9, batch=cards * 1000), "utf-8")
-    request = MetricsRequest(cards=1024, baseline_cards=128, peak_tflops=peak)
-    found = measure_runs(logs[1], request=request, baseline=logs[0]).comparison
-    assert found is not None
-    assert found.linearity is not None
-    assert found.linearity.value == pytest.approx(linearity, rel=0.002)
-
-
-def test_the_papers_formula(tmp_path: Path) -> None:
-    sizes = KORTHIKANTI["175B"][0]
-    layers, hidden, tokens, words = 96, 12288, 2048, 51200
-    formula = 72 * layers * hidden**2 * (1 + tokens / (6 * hidden) + words / (12 * hidden * layers))
-    assert read_job(gpt(tmp_path, sizes)).work.model[Convention.FULL] == pytest.approx(formula, rel=1e-12)
-
-
 class TestWork:
     widths = Widths(8, 16, 100, Attention(2, 1, 4, 4), 32, gated=True, experts=4, chosen=2, expert=16, shared=8)
 
@@ -179,13 +134,6 @@ class TestBubble:
 
 
 class TestJob:
-    def test_a_static_config(self, tmp_path: Path) -> None:
-        log = tmp_path / "x.log"
-        log.write_text(megatron_log([1000] * 9, total=9, batch=32), "utf-8")
-        job = read_job(ROOT / "yaml_templates/mindformers/qwen3_32b.yaml")
-        assert (job.cards, job.batch, job.tokens, job.stages) == (32, 32, 4096, (4, 2, 16))
-        assert job.bubble is not None
-
     @pytest.mark.parametrize(
         ("template", "cards", "told"),
         [
@@ -261,12 +209,3 @@ class TestJob:
         script.write_text(text, "utf-8")
         with pytest.raises(ConfigError, match=rf"{script.name}: .*--{argument}.*python size\.py"):
             read_job(script)
-
-    def test_more_than_the_peak_by_the_config(self, tmp_path: Path) -> None:
-        log = tmp_path / "x.log"
-        log.write_text(megatron_log([100] * 9, total=9, batch=64), "utf-8")
-        request = MetricsRequest(chip="910B2", config=gpt(tmp_path, KORTHIKANTI["175B"][0]))
-        (run,) = measure_runs(log, request=request).runs
-        assert [problem.id for problem in run.problems] == ["impossible-mfu"]
-        assert run.value("mfu") is None
-        assert run.value("tflops_per_card") is None

@@ -34,22 +34,6 @@ def test_equal_stages_wait_while_the_pipeline_fills(stages: int, micro_batches: 
     assert parts.busy == pytest.approx((1 - bubble,) * stages)
 
 
-def test_recomputation_is_a_quarter_of_the_work_at_most() -> None:
-    table = even(4, 8)
-    parts = break_down_step(table, [{RecomputeMode.FULL: 2}] * 4)
-    # Forward 1, backward 2, once more 1: a quarter of what is computed.
-    assert parts.recompute / (parts.work + parts.recompute) == pytest.approx(1 / 4)
-
-
-def test_one_slow_stage_makes_the_others_wait() -> None:
-    parts = break_down_step(
-        even(4, 8), [{RecomputeMode.NONE: 1}, {RecomputeMode.NONE: 5}, {RecomputeMode.NONE: 1}, {RecomputeMode.NONE: 1}]
-    )
-    assert parts.imbalance > 0.4
-    assert parts.busy[1] > 0.8
-    assert max(parts.busy[0], *parts.busy[2:]) < 0.2
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_it_adds_up(seed: int) -> None:
     table = random_table(seed)

@@ -11,7 +11,7 @@ import pytest
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.table import CostTable, check_table
 from tests.planning import naive
-from tests.planning.tables import CASE_A, CASE_E, random_table
+from tests.planning.tables import CASE_E, random_table
 
 if TYPE_CHECKING:
     from ms_tune.enums import RecomputeMode
@@ -42,15 +42,6 @@ def test_times_and_peaks_are_those_of_a_pipeline_played_through(seed: int) -> No
         assert int(times[number]) * costs.unit == naive.time_of(table, cells)
         assert peaks[number].tolist() == naive.peaks_of(table, cells)
         assert costs.cells_of(states[number]) == cells
-
-
-@pytest.mark.parametrize("table", [CASE_A, CASE_E])
-def test_the_public_cases_too(table: CostTable) -> None:
-    costs, draw = costs_of(table), random.Random(7)  # noqa: S311 - test data
-    cells = random_cells(table, draw)
-    state = costs.state_of(cells)[None]
-    assert int(costs.step_ticks(state)[0]) * costs.unit == naive.time_of(table, cells)
-    assert costs.peak_bytes(state)[0].tolist() == naive.peaks_of(table, cells)
 
 
 def test_times_without_a_common_unit_keep_nine_digits() -> None:

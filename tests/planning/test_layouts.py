@@ -58,13 +58,6 @@ def test_what_is_kept_is_kept() -> None:
     assert list_layouts(SPACE._replace(keep={"tp": 3})).found == ()
 
 
-def test_other_devices_have_the_same_samples() -> None:
-    found = list_layouts(SPACE._replace(devices=64, free=("dp", "pp", "vpp"))).found
-    assert found
-    assert {one.devices for one in found} == {64}
-    assert {one.samples for one in found} == {32}
-
-
 @pytest.mark.parametrize("devices", [131_072, 65_536])
 def test_too_many_are_refused_at_once(devices: int) -> None:
     huge = NOW._replace(data=devices // 8, micro_batches=2**20)
@@ -76,8 +69,3 @@ def test_too_many_are_refused_at_once(devices: int) -> None:
 def test_more_devices_than_there_are() -> None:
     with pytest.raises(UsageError, match="exceed the maximum of 131072"):
         list_layouts(SPACE._replace(devices=10**18))
-
-
-def test_a_layout_names_what_is_split() -> None:
-    assert str(NOW) == "dp2 tp2 pp4 vpp2"
-    assert str(Layout()) == "dp1"

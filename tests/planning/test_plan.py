@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,18 +71,6 @@ def test_the_framework_reads_what_was_meant(seed: int) -> None:
     ]
 
 
-def test_full_layers_count_in_every_list() -> None:
-    table = CASE_E._replace(layers=(CASE_E.layers[0]._replace(layer_count=20),))
-    cell = {RecomputeMode.FULL: 1, RecomputeMode.BOTH: 1, RecomputeMode.SELECT: 2, RecomputeMode.NONE: 1}
-    plan = plan_of(table, [cell] * 4)
-    assert plan.to_json() == {
-        "offset": [[0] * 4],
-        "recompute": [[1] * 4],
-        "select_recompute": [[4] * 4],
-        "select_comm_recompute": [[2] * 4],
-    }
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -100,16 +87,6 @@ def test_lists_that_do_not_fit_the_table_are_refused(
     plan = PlanLists(zeros, zeros, zeros, zeros)._replace(**change)
     with pytest.raises(ConfigError, match=words):
         cells_of(CASE_A, plan, "here")
-
-
-def test_random_plans_are_of_all_kinds() -> None:
-    seen: Counter[RecomputeMode] = Counter()
-    for seed in range(40):
-        table = random_table(seed)
-        if table.layer_count >= table.cells:
-            for cell in expressible(table, random.Random(seed)):  # noqa: S311 - test data
-                seen.update(cell)
-    assert all(seen[kind] for kind in RecomputeMode)
 
 
 def test_only_chunks_that_take_turns_can_take_them_with_less_memory() -> None:

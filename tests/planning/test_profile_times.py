@@ -63,12 +63,6 @@ def test_a_layer_of_which_both_tell_is_as_the_user_says() -> None:
     assert not with_layers(Clock(9.0, dict.fromkeys(("dense", "tail", "experts"), LayerTimes(7.0)), seen), TABLE).notes
 
 
-def test_a_quick_layer_that_is_recomputed_is_no_contradiction() -> None:
-    clock = with_layers(Clock(9.0, seen=(SeenLayer(0, 8.0, 40.0, 0.0), SeenLayer(1, 0.0, 20.0, 8.0))), TABLE)
-    assert clock.times["dense"].backward == {RecomputeMode.NONE: 30 / 4, RecomputeMode.FULL: 34 / 4}
-    assert with_times(TABLE, clock.times, "here").layers[0].forward == pytest.approx(2.0)
-
-
 def test_of_another_model() -> None:
     with pytest.raises(UsageError, match="has a layer 5, but the model has 5 layers"):
         with_layers(Clock(9.0, seen=(SeenLayer(5, 1.0, 1.0, 0.0),)), TABLE)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,51 +97,6 @@ def test_every_micro_batch_goes_forward_and_then_back(
     assert in_flight_per_chunk(schedule, stage, stages, chunks, count) == most_held(order, chunks)
     most = max(map(sum, in_flight(order, chunks)))
     assert most == min(warm_up_passes(schedule, stage, stages, chunks, count) + 1, chunks * count)
-
-
-@pytest.mark.parametrize("schedule", Schedule)
-@pytest.mark.parametrize(("stages", "chunks"), SHAPES)
-@pytest.mark.parametrize("count", [1, 2, 4, 6, 7, 12])
-def test_the_stages_agree_on_an_order_that_ends(schedule: Schedule, stages: int, chunks: int, count: int) -> None:
-    """Play all stages: each waits for the message that its next pass needs, from the neighbour that sends it."""
-    if why_refused(schedule, stages, chunks, count) is not None:
-        return
-    todo = [deque(stage_passes(schedule, stage, stages, chunks, count)) for stage in range(stages)]
-    arrived: Counter[tuple[bool, int, int]] = Counter()  # direction, place in the whole model, micro-batch
-    last = stages * chunks - 1
-    while any(todo):
-        moved = False
-        for stage, queue in enumerate(todo):
-            while queue:
-                one = queue[0]
-                place = one.chunk * stages + stage
-                edge = place == 0 if one.forward else place == last
-                if not edge and not arrived[one.forward, place, one.micro_batch]:
-                    break
-                arrived[one.forward, place + (1 if one.forward else -1), one.micro_batch] += 1
-                queue.popleft()
-                moved = True
-        assert moved, f"every stage waits: {[queue[0] for queue in todo if queue]}"
-
-
-def test_the_first_stage_of_four_holds_four_and_the_last_one() -> None:
-    assert [in_flight_per_chunk(Schedule.ONE_FORWARD_ONE_BACKWARD, stage, 4, 1, 16) for stage in range(4)] == [
-        (4,),
-        (3,),
-        (2,),
-        (1,),
-    ]
-    # Megatron-LM, schedules.py: (stages - stage - 1) * 2 + (chunks - 1) * stages
-    assert [warm_up_passes(FULL_WARM_UP, stage, 4, 2, 16) for stage in range(4)] == [10, 8, 6, 4]
-    assert warm_up_passes(FULL_WARM_UP, 0, 4, 2, 4) == 8  # as many micro-batches as stages: all of them
-    assert warm_up_passes(Schedule.INTERLEAVED_SPREAD, 3, 4, 2, 4) == 4
-    assert [warm_up_passes(LESS, stage, 4, 2, 16) for stage in range(4)] == [7, 6, 5, 4]
-
-
-def test_the_first_of_the_fullest_moments_counts() -> None:
-    order = [PipelinePass(forward, chunk, 0) for forward, chunk in [(True, 0), (True, 1), (False, 1), (True, 1)]]
-    assert most_held(order, 2) == (1, 1)
-    assert most_held([], 2) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -5,21 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
-from ms_tune.enums import RecomputeMode
 from ms_tune.planning import fit as planning_fit
-from ms_tune.planning.anneal import is_allowed
-from ms_tune.planning.bound import _from_duals, relaxation_of
-from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import FitReport, fit_table
-from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import LayerCost, cells_of
+from ms_tune.planning.table import cells_of
 from ms_tune.units import MIB
 from tests.planning import naive
-from tests.planning.tables import CASE_A, CASE_E, mb, random_table
+from tests.planning.tables import CASE_A, CASE_E, random_table
 
 if TYPE_CHECKING:
     from ms_tune.planning.table import CostTable
@@ -88,13 +82,6 @@ def test_the_public_cases_are_solved_to_the_end(table: CostTable, best: float) -
     assert (report.planned.time, report.lower_bound, report.optimal) == (best, best, True)
 
 
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_plan() -> None:
-    table = CASE_E._replace(chunks=2, order=Schedule.INTERLEAVED, limit_bytes=60_000 * MIB)
-    one, other = fit_table(table, effort=Effort.QUICK, seed=5), fit_table(table, effort=Effort.QUICK, seed=5)
-    assert one.planned == other.planned
-
-
 def test_a_plan_that_is_there_is_what_100_is() -> None:
     first = fit_table(CASE_E, effort=Effort.QUICK)
     assert first.planned is not None
@@ -133,33 +120,3 @@ def test_an_interrupt_keeps_the_best_so_far() -> None:
     assert report.planned is not None
     assert not report.optimal
     sound(CASE_A, report)
-
-
-def test_no_cell_recomputes_operators_and_communication_apart() -> None:
-    """MindFormers' lists have no way to say it of one cell; of two cells they have."""
-    kinds = {kind: LayerCost(mb(700)) for kind in (RecomputeMode.SELECT, RecomputeMode.COMM)}
-    layer = CASE_E.layers[0]._replace(recompute={**CASE_E.layers[0].recompute, **kinds})
-    costs = costs_of(CASE_E._replace(layers=(layer,)))
-    select, comm = costs.table.kinds.index(RecomputeMode.SELECT), costs.table.kinds.index(RecomputeMode.COMM)
-    state = np.zeros((1, 4, len(costs.table.kinds)), np.int64)
-    state[0, :, 0] = 20
-    states = np.repeat(state, 3, axis=0)
-    states[0, 0, select] = states[0, 1, comm] = 1
-    states[1, :, comm] = 1
-    states[2, 2, [select, comm]] = 1
-    assert is_allowed(costs, states).tolist() == [True, True, False]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_bound_from_prices_does_not_hang_on_their_scale(seed: int) -> None:
-    """Prices that prove a bound prove the same one when all are multiplied: that of the step's time is always 1."""
-    relaxation = relaxation_of(costs_of(CASE_E))
-    cells, runs, _ = relaxation.shape
-    even = np.zeros(relaxation.shape)
-    even[:, :, -1] = relaxation.counts / cells
-    relaxation.add_cuts(even.ravel())
-    rows, limits = relaxation.limit_rows()
-    draw = np.random.default_rng(seed)
-    prices, equal = -draw.random(len(limits)), draw.random(runs)
-    bounds = [_from_duals(relaxation, rows, limits, prices * by, equal * by) for by in (1.0, 3.0, 0.01)]
-    assert bounds == pytest.approx([bounds[0]] * 3)

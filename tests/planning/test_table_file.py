@@ -11,7 +11,7 @@ import pytest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.table import CostTable, LayerCost, LayerGroup, PlanLists, StageEnd
+from ms_tune.planning.table import CostTable, LayerCost, LayerGroup, StageEnd
 from ms_tune.planning.table_file import MOST_TEXT, SappPipeline, read_sapp, read_table, table_json
 from ms_tune.units import MIB
 from tests.planning.tables import CASE_A, CASE_E, random_table
@@ -59,12 +59,6 @@ def test_what_is_not_written_is_nothing() -> None:
 @pytest.mark.parametrize("table", [CASE_A, CASE_E, *(random_table(seed) for seed in range(30))])
 def test_a_table_written_is_read_back(table: CostTable) -> None:
     assert read_table(json.dumps(table_json(table)), "t.json") == table
-
-
-def test_a_result_is_a_table_with_a_plan() -> None:
-    zeros = ((0,) * 4, (0,) * 4)
-    table = read_table(json.dumps(GOOD), "t.json")._replace(present=PlanLists(zeros, zeros, zeros, zeros))
-    assert read_table(json.dumps({"time": 3, "table": table_json(table)}), "t.json") == table
 
 
 @pytest.mark.parametrize(
@@ -160,14 +154,6 @@ def test_what_every_stage_holds_is_the_files_unless_it_is_asked_for(
     assert read_sapp(text, "s.json", PIPELINE._replace(constant_bytes=asked)).constant_bytes == held
     with pytest.raises(ConfigError, match="stage_const_mem must be a number"):
         read_sapp(json.dumps({**SAPP, "stage_const_mem": -1}), "s.json", PIPELINE)
-
-
-def test_a_backward_pass_takes_twice_time_whatever_a_forward_pass_takes() -> None:
-    data = copy.deepcopy(SAPP)
-    data["layers_description"][1].update({"forward_time": 600, "recompute_time": None})
-    (layer,) = read_sapp(json.dumps(data), "s.json", PIPELINE).layers
-    assert layer.forward == 600.0
-    assert 2 * 600 * (1 + layer.recompute[RecomputeMode.FULL].backward_extra) == pytest.approx(2 * 540 * 1.5)
 
 
 @pytest.mark.parametrize(

@@ -9,28 +9,11 @@ import pytest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.planning.fit import time_of
-from ms_tune.planning.table import LayerCost
 from ms_tune.planning.time_scale import Clock, LayerTimes, parse_step, parse_times, read_times, with_times
 from tests.planning.tables import CASE_E
 
 NONE, FULL, COMM = RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.COMM
 TIMES = {"body": LayerTimes(10.0), "head": LayerTimes(4.0), "tail": LayerTimes(6.0)}
-
-
-def test_without_a_measurement_there_are_no_seconds() -> None:
-    assert Clock().seconds(3.0, 2.0) is None
-    assert not Clock().runs
-    Clock().check(has_present=False, reference=0.0)
-
-
-def test_a_measured_step_scales_as_its_passes_do() -> None:
-    assert Clock(12.0).seconds(50.0, 100.0) == 6.0
-    with pytest.raises(UsageError, match="requires the plan"):
-        Clock(12.0).check(has_present=False, reference=100.0)
-
-
-def test_measured_layers_are_milliseconds() -> None:
-    assert Clock(None, TIMES).seconds(1500.0, 9.0) == 1.5
 
 
 def test_what_a_measured_step_takes_beside_its_measured_passes_stays() -> None:
@@ -57,13 +40,6 @@ def test_a_table_in_milliseconds() -> None:
     assert time_of(own, full) == pytest.approx((8 + 3) * 20 * 44)
     short = with_times(even, {"body": LayerTimes(10.0, {NONE: 15.0})}, "t.json")
     assert time_of(short, plain) == pytest.approx((8 + 3) * 20 * 25)
-
-
-def test_ends_are_measured_too() -> None:
-    table = with_times(CASE_E, TIMES, "t.json")
-    assert (table.head.forward, table.layers[0].forward, table.tail.forward) == (4.0, 10.0, 6.0)
-    assert table.layers[0].recompute == CASE_E.layers[0].recompute
-    assert with_times(CASE_E, {}, "t.json") is CASE_E
 
 
 @pytest.mark.parametrize(
@@ -130,9 +106,3 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 def test_a_file_without_times_is_refused_with_its_place(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         read_times(text, "t.json")
-
-
-def test_a_kind_that_was_not_measured_is_dearer_by_what_the_table_says() -> None:
-    layer = CASE_E.layers[0]._replace(recompute={NONE: LayerCost(9), COMM: LayerCost(5, 0.125)})
-    table = with_times(CASE_E._replace(layers=(layer,)), {**TIMES, "body": LayerTimes(8.0, {NONE: 20.0})}, "t.json")
-    assert [kept.backward_extra for kept in table.layers[0].recompute.values()] == [0.25, 0.375]

@@ -16,7 +16,7 @@ SIZES = st.one_of(
 
 
 @st.composite
-def workloads(draw: st.DrawFn, *, streams: int = 2, most: int = 40, releases: bool = False) -> Workload:
+def workloads(draw: st.DrawFn, *, most: int = 40, releases: bool = False) -> Workload:
     """Up to ``most`` requests of any size, some freed, in any order."""
     count = draw(st.integers(1, most))
     requests = []
@@ -28,7 +28,7 @@ def workloads(draw: st.DrawFn, *, streams: int = 2, most: int = 40, releases: bo
                 size=draw(SIZES),
                 start=start,
                 end=None if lives is None else start + lives,
-                stream=draw(st.integers(0, streams - 1)),
+                stream=draw(st.integers(0, 1)),
                 persistent=draw(st.booleans()),
             )
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +11,10 @@ from hypothesis import given, settings
 from ms_tune.pools.mindspore_pool import MindSporeBestFitPool, MindSporePool, MindSporeSettings
 from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.what_if import explain_replay
-from ms_tune.pools.workload import Request, Workload, make_workload
-from ms_tune.units import GIB
 from tests.pools.strategies import workloads
+
+if TYPE_CHECKING:
+    from ms_tune.pools.workload import Workload
 
 
 @pytest.mark.parametrize("kind", [MindSporePool, MindSporeBestFitPool])
@@ -46,21 +48,3 @@ def test_units_hold_the_blocks_that_live_at_the_peak(
     assert causes.spilled_bytes == result.spilled
     assert causes.growths == result.growths
     assert causes.missed == tuple(one for one in result.growths if one.free_bytes >= one.request_bytes)
-
-
-def test_nothing_asked_for_is_nothing_taken() -> None:
-    work = make_workload([])
-    causes = explain_replay(work, replay_workload(work, MindSporePool(MindSporeSettings())))
-    assert (causes.pins, causes.growths, causes.idle_at_peak_bytes, causes.untouched_bytes) == ((), (), 0, 0)
-
-
-def test_units_that_no_block_is_in() -> None:
-    work = make_workload([Request(GIB, 1, None)])
-    causes = explain_replay(
-        work, replay_workload(work, MindSporePool(MindSporeSettings(init=4 * GIB, increase=2 * GIB)))
-    )
-    assert {(pin.touched_bytes, pin.live_at_peak_bytes, pin.request) for pin in causes.pins} == {
-        (0, 0, None),
-        (GIB, GIB, 0),
-    }
-    assert (causes.untouched_bytes, causes.idle_at_peak_bytes) == (3 * GIB, 0)

@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.packing.placement import lower_bound
 from ms_tune.pools.memlog import (
     MemLogReport,
     SizeShare,
     TensorKind,
     analyse_log,
     classify_block,
-    make_problem,
-    round_up,
 )
 from ms_tune.readers.memlog import HEAD, LogBlock, MemLog, read_memlog
 from tests.readers.memlogs import training
@@ -61,19 +58,6 @@ def test_peak_and_parts(tmp_path: Path, seed: int) -> None:
     assert sum(share.at_peak for share in report.shares if share.kind.value in PLANNED) == report.peak
 
 
-def test_pytorchs_allocator_and_the_plan(tmp_path: Path) -> None:
-    writer = training(1)
-    path = tmp_path / "mem_log_dev0.txt"
-    path.write_text(writer.text(), encoding="utf-8")
-    log = read_memlog(path)
-    report, npu = analyse_log(log), analyse_log(log, npu=True)
-    everything = max(curve(writer, {kind.value for kind in TensorKind}))
-    assert lower_bound(make_problem(log)) == everything
-    assert everything <= report.torch_allocated <= report.torch_reserved
-    assert 0 < report.torch_utilisation <= 1
-    assert npu.torch_allocated >= report.torch_allocated
-
-
 def test_torch_npu_asks_for_32_bytes_more() -> None:
     """A block of 1024 bytes takes 1024 of PyTorch's pool, and 1536 of torch_npu's."""
     log = made((1024, 0, None, HEAD, None))
@@ -109,23 +93,3 @@ def made(*rows: tuple[int, int, int | None, int, int | None], phases: tuple[str,
 def test_the_kind_of_a_block(size: int, begin: int, end: int | None, phases: tuple[str, str], kind: TensorKind) -> None:
     log = made((size, 0, None, begin, end), phases=phases)
     assert classify_block(log.blocks[0], log, 0) is kind
-
-
-def test_the_peak_by_hand() -> None:
-    """Weights of 1024, two saved blocks of 600 (1024), one small one: the peak is where both live."""
-    log = made((1024, 0, None, HEAD, None), (600, 1, 4, 0, 1), (600, 3, 6, 0, 1), (100, 5, 9, 0, 1))
-    found = analyse_log(log)
-    assert (found.peak, found.peak_time, found.activations) == (3072, 3, SizeShare(TensorKind.SAVED, 2, 2048, 2048))
-    told = {share.kind: share[1:] for share in found.shares if share.blocks}
-    assert told == {
-        TensorKind.WEIGHTS: (1, 1024, 1024),
-        TensorKind.SAVED: (2, 2048, 2048),
-        TensorKind.SMALL: (1, 0, 512),
-    }
-    assert [round_up(size) for size in (0, 1, 512, 513)] == [512, 512, 512, 1024]
-    problem = make_problem(log)
-    assert [list(column) for column in (problem.lower, problem.upper, problem.size)] == [
-        [0, 1, 3, 5],
-        [10, 4, 6, 9],
-        [1024, 1024, 1024, 512],
-    ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
 from ms_tune.pools.pool import replay_workload
-from ms_tune.pools.repeat_layers import repeat_layers
-from ms_tune.pools.workload import Request, Workload, make_workload
+from ms_tune.pools.repeat_layers import match_events, repeat_layers
+from ms_tune.pools.workload import Request, Workload, free_order_variants, make_workload
 from ms_tune.units import MIB
 
 
@@ -88,19 +90,6 @@ def test_what_is_made_is_the_run_with_all_layers(
     assert one.actual_peak == pytest.approx(other.actual_peak, rel=0.02)
 
 
-def test_a_layer_that_is_the_first_and_the_last_at_once_tells_nothing() -> None:
-    (small, called), (large, called_too) = trained(1), trained(2)
-    assert repeat_layers(small, large, (called, called_too), 2, 1) is None
-
-
-def test_without_further_layers_it_is_the_larger_run() -> None:
-    (small, called), (large, called_too) = trained(2), trained(3)
-    made = repeat_layers(small, large, (called, called_too), 2, 0)
-    assert made is not None
-    work = made.work
-    assert lives(work) == lives(large)
-
-
 @pytest.mark.parametrize("recomputed", [False, True])
 @pytest.mark.parametrize("told", [3, 50])  # layers at most: there are three
 def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(told: int, *, recomputed: bool) -> None:
@@ -109,32 +98,6 @@ def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(told: int, *
     assert made is not None
     work = made.work
     assert lives(work) == lives(whole)
-
-
-def swapped(work: Workload, ticks: list[int]) -> Workload:
-    """The run with what happens at each of these ticks and at the next one the other way round."""
-    order = {tick: tick for request in work.requests for tick in (request.start, request.end) if tick is not None}
-    of_one_block = {(request.start, request.end) for request in work.requests}
-    for tick in ticks:
-        if tick in order and tick + 1 in order and (tick, tick + 1) not in of_one_block:
-            order[tick], order[tick + 1] = order[tick + 1], order[tick]
-    moved = [
-        request._replace(start=order[request.start], end=None if request.end is None else order[request.end])
-        for request in work.requests
-    ]
-    return make_workload(moved)
-
-
-@settings(max_examples=20)
-@given(st.lists(st.integers(1, 30).map(lambda number: 3 * number), max_size=2, unique=True))
-def test_a_few_events_may_have_another_order_in_the_smaller_run(ticks: list[int]) -> None:
-    (small, called), (large, called_too), (whole, _) = (trained(layers) for layers in (3, 4, 8))
-    made = repeat_layers(swapped(small, ticks), large, (called, called_too), 3, 4)
-    assert made is not None
-    work = made.work
-    settings = MindSporeSettings()
-    one, other = replay_workload(work, MindSporePool(settings)), replay_workload(whole, MindSporePool(settings))
-    assert one.used_peak == pytest.approx(other.used_peak, rel=0.02)
 
 
 def test_runs_that_are_no_part_of_each_other_make_nothing() -> None:
@@ -151,3 +114,75 @@ def test_empty_cache_is_not_repeated() -> None:
 def test_what_would_take_too_long_is_left() -> None:
     (small, called), (large, called_too) = trained(2), trained(3)
     assert repeat_layers(small, large, (called, called_too), 2, 10**6) is None
+
+
+def longest_common(one: str, other: str) -> int:
+    """The length of the longest common subsequence, by the textbook's table."""
+    row = [0] * (len(other) + 1)
+    for letter in one:
+        before = row
+        row = [0]
+        for place, candidate in enumerate(other):
+            row.append(before[place] + 1 if letter == candidate else max(row[place], before[place + 1]))
+    return row[-1]
+
+
+@given(st.text("abcd", max_size=12), st.text("abcd", max_size=16), st.integers(0, 6))
+def test_each_has_a_place_and_the_fewest_are_out_of_order(small: str, large: str, most: int) -> None:
+    out_of_order = len(small) - longest_common(small, large)
+    missing = any(small.count(letter) > large.count(letter) for letter in small)
+    found = match_events(small, large, most)
+    assert (found is None) == (missing or out_of_order > most)
+    if found is not None:
+        assert len(set(found)) == len(small)
+        assert [large[place] for place in found] == list(small)
+
+
+def test_what_keeps_its_order_is_found_as_early_as_it_can_be() -> None:
+    assert match_events("abc", "aabbcc", 0) == [0, 2, 4]
+
+
+def test_one_that_moved_is_found_where_it_is_nearest() -> None:
+    assert match_events("abcxd", "xabcdx", 1) == [1, 2, 3, 5, 4]
+
+
+def test_runs_beyond_all_bounds_are_not_compared() -> None:
+    assert match_events(range(100_001), range(100_001), 1) is None
+
+
+def asked(*lives: tuple[int, int, int | None]) -> Workload:
+    """Requests of these sizes, each with its start and its end."""
+    return make_workload(Request(size, start, end) for size, start, end in lives)
+
+
+def test_either_of_two_alike_blocks_may_live_longer() -> None:
+    work = asked((512, 0, 3), (512, 1, 9), (1024, 2, 4))
+    found = [[request.end for request in other.requests] for other in free_order_variants(work)]
+    assert sorted(map(str, found)) == ["[3, 9, 4]", "[9, 3, 4]"]
+
+
+def test_what_is_not_alike_stays() -> None:
+    for second in (
+        Request(1024, 1, 9),  # another size
+        Request(512, 1, 9, stream=1),
+        Request(512, 1, 9, persistent=True),
+        Request(512, 1, 3),  # freed together
+    ):
+        assert list(free_order_variants(make_workload([Request(512, 0, 3), second]))) == []
+    apart = asked((512, 0, 2), (1024, 1, 3), (512, 4, 9))
+    assert list(free_order_variants(apart)) == []
+
+
+@given(st.lists(st.tuples(st.sampled_from([512, 1024]), st.integers(1, 9)), min_size=2, max_size=20))
+def test_as_much_is_in_use_at_every_moment(made: list[tuple[int, int]]) -> None:
+    work = asked(*((size, tick, tick + life) for tick, (size, life) in enumerate(made)))
+
+    def used(one: Workload) -> list[int]:
+        return [
+            sum(request.size for request in one.requests if request.start <= tick < (request.end or 0))
+            for tick in range(40)
+        ]
+
+    for other in free_order_variants(work):
+        assert Counter(request.end for request in other.requests) == Counter(request.end for request in work.requests)
+        assert used(other) == used(work)

@@ -47,17 +47,6 @@ def test_the_settings_of_the_script_reproduce_it(run: str) -> None:
     assert compare_with_trace(found.work, result) == NOTHING
 
 
-def test_the_traces_cover_what_the_pools_can_do() -> None:
-    works = {run: recorded(f"packed/{run}") for run in PACKED_RUNS}
-    assert {pool for pool, _ in works.values()} == {"DefaultEnhancedAscendMemoryPool", "BestFitAscendMemoryPool"}
-    assert sum(request.batch > 1 for request in works["continuous"][1].requests) == 36
-    assert sum(request.batch > 1 for request in works["older_continuous"][1].requests) == 36
-    assert {request.stream for request in works["streams_empty_cache"][1].requests} == {0, 2, 3}
-    assert works["small_pool"][1].small_pool
-    assert any(request.persistent for request in works["continuous"][1].requests)
-    assert max(request.size for request in works["large_requests"][1].requests) > 5 * GIB
-
-
 def test_wrong_settings_show_at_once() -> None:
     _, work = recorded("packed/graph_set_memory")
     wrong = MindSporePool(MindSporeSettings())
@@ -69,32 +58,6 @@ def test_wrong_settings_show_at_once() -> None:
     assert compare_with_trace(work, result).used == 0  # what is in use does not depend on the settings
 
 
-def test_a_planted_error_is_counted_in_its_column() -> None:
-    _, work = recorded("packed/large_requests_set")
-    settings = MindSporeSettings(init=2 * GIB, increase=3 * GIB // 2)
-    result = replay_workload(work, MindSporePool(settings))
-    rows = list(work.recorded)
-    rows[4] = rows[4]._replace(address=rows[4].address + 512)
-    rows[5] = rows[5]._replace(used=1)
-    rows[6] = rows[6]._replace(actual=None)  # an older layout does not tell
-    rows[7] = rows[7]._replace(actual=1)
-    assert compare_with_trace(work._replace(recorded=tuple(rows)), result) == Mismatches(1, 1, 1)
-    assert find_divergence(work._replace(recorded=tuple(rows)), MindSporePool(settings)).row == 4
-
-
-def test_the_right_settings_leave_no_divergence() -> None:
-    _, work = recorded("packed/large_requests")
-    assert find_divergence(work, MindSporePool(MindSporeSettings())).row == len(work.requests)
-
-
-def test_what_is_freed_at_a_tick_is_free_for_what_is_allocated_at_it() -> None:
-    work = make_workload([Request(MIB, 1, 5), Request(MIB, 5, None)])
-    assert work.schedule == (0, ~0, 1)
-    result = replay_workload(work, MindSporePool(MindSporeSettings()))
-    assert result.addresses[0] == result.addresses[1]
-    assert result.used_peak == result.actual_peak == MIB
-
-
 def test_a_release_comes_after_what_is_freed_and_before_what_is_allocated_at_its_tick() -> None:
     work = add_release(make_workload([Request(MIB, 1, 5), Request(MIB, 5, None)]), 5)
     assert work.schedule == (0, ~0, RELEASE, 1)
@@ -102,11 +65,6 @@ def test_a_release_comes_after_what_is_freed_and_before_what_is_allocated_at_its
     result = replay_workload(work, MindSporePool(MindSporeSettings()))
     assert result.addresses[0] - result.addresses[1] == GIB
     assert [unit.released for unit in result.units] == [0, None]
-
-
-def test_nothing_is_replayed_of_nothing() -> None:
-    result = replay_workload(make_workload([]), MindSporePool(MindSporeSettings()))
-    assert (result.used_peak, result.actual_peak, result.reserved_peak, result.units) == (0, 0, 0, ())
 
 
 def test_a_divergence_is_told_with_its_shift_and_address() -> None:
@@ -126,14 +84,3 @@ def test_a_divergence_is_told_with_its_shift_and_address() -> None:
         assert found == Divergence(1, shift, result.addresses[1])
         unknown = other._replace(recorded=(rows[0], Recorded(rows[1].address, None, None), rows[2]))
         assert find_divergence(unknown, MindSporePool(MindSporeSettings())).row == 3
-
-
-def test_a_batch_is_served_at_once() -> None:
-    requests = [Request(MIB, 1, None, batch=2), Request(3 * MIB, 2, None, batch=0), Request(MIB, 3, None)]
-    work = make_workload(requests)
-    result = replay_workload(work, MindSporePool(MindSporeSettings()))
-    first = result.addresses[0]
-    assert result.addresses == (first, first + MIB, first + 4 * MIB)
-    assert result.used == (4 * MIB, 4 * MIB, 5 * MIB)
-    rows = tuple(Recorded(*row) for row in zip(result.addresses, result.used, result.actual, strict=True))
-    assert find_divergence(work._replace(recorded=rows), MindSporePool(MindSporeSettings())).row == 3

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings, Vmm
 from ms_tune.pools.pool import Mismatches, Placing, replay_workload
-from ms_tune.pools.settings import OLDER_POOL, infer_settings, make_pool, maps_pages
-from ms_tune.pools.workload import Recorded, Request, Workload, add_release, make_workload
+from ms_tune.pools.settings import infer_settings, maps_pages
+from ms_tune.pools.workload import Recorded, Request, Workload, make_workload
 from ms_tune.units import GIB, MIB
 from tests.pools.recorded import PACKED_RUNS, recorded
 from tests.pools.strategies import as_recorded, workloads
@@ -27,17 +27,6 @@ def test_settings_are_found_again(work: Workload, sizes: tuple[float, float] | N
     truth = MindSporeSettings(init=init, increase=increase, small_pool=small_pool)
     trace = as_recorded(work, MindSporePool(truth), shift=12345)._replace(small_pool=small_pool)
     assert infer_settings(trace, NEWER_POOL).mismatches.total == 0
-
-
-@pytest.mark.parametrize("older", [False, True], ids=["newer", "older"])
-@pytest.mark.parametrize("sizes", [None, (2, 2), (2, 4), (4, 2), (6, 3), (16, 8), (2, 1)])
-@pytest.mark.parametrize("run", ["limit_6gb", "graph_set_memory"])
-def test_settings_of_real_requests_are_found_again(run: str, sizes: tuple[int, int] | None, *, older: bool) -> None:
-    init, increase = (None, None) if sizes is None else (size * GIB for size in sizes)
-    truth = make_pool(MindSporeSettings(init=init, increase=increase), older=older)
-    trace = as_recorded(recorded(f"packed/{run}")[1], truth)
-    found = infer_settings(trace, OLDER_POOL if older else NEWER_POOL)
-    assert (found.mismatches.total, found.older) == (0, older)
 
 
 @pytest.mark.parametrize("total", [4.5, 5, 6, 6.5, 7.5])
@@ -96,11 +85,6 @@ def test_what_was_written_comes_back_as_written(run: str, init: float | None, in
     assert found.increase == (None if increase is None else int(increase * GIB))
     if init is not None:
         assert found.init == int(init * GIB)
-
-
-def test_the_limit_of_a_run_that_needed_more_comes_back() -> None:
-    pool, work = recorded("packed/limit_6gb")
-    assert infer_settings(work, pool).settings == MindSporeSettings(init=2 * GIB, increase=2 * GIB, total=6 * GIB)
 
 
 def test_what_made_no_difference_is_told() -> None:
@@ -183,9 +167,3 @@ def test_what_no_pool_of_mindspore_did_is_not_explained() -> None:
     assert found.settings.vmm is Vmm.OFF
     assert found.undecided == ()
     assert found.first_difference == 0
-
-
-def test_releases_of_an_inferred_run_stay_in_its_workload() -> None:
-    pool, work = recorded("packed/streams_empty_cache")
-    found = infer_settings(work, pool)
-    assert found.work == add_release(work, found.work.releases[0])

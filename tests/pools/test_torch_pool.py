@@ -14,7 +14,6 @@ from ms_tune.pools.torch_pool import TorchPool
 from ms_tune.pools.torch_space import NPU_PADDING, TorchSettings
 from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.units import KIB, MIB
-from tests.packing.problems import live_sum, training
 from tests.pools.strategies import check_invariants, workloads
 
 NPU_BLOCKS = Path(__file__).parents[3] / "shared" / "fixtures" / "allocation" / "npu1.csv"
@@ -27,15 +26,6 @@ def ask(size: int, stream: int = 0) -> Request:
 
 def segments(pool: TorchPool) -> list[int]:
     return [unit.size for unit in pool.state.units]
-
-
-@pytest.mark.parametrize(
-    ("size", "rounded", "on_npu"),
-    [(1, 512, 512), (480, 512, 512), (481, 512, 1024), (512, 512, 1024), (513, 1024, 1024), (MIB, MIB, MIB + 512)],
-)
-def test_sizes_are_rounded_to_512_and_an_npu_pads_first(size: int, rounded: int, on_npu: int) -> None:
-    assert PLAIN.round_request(size) == rounded
-    assert TorchSettings(padding=NPU_PADDING).round_request(size) == on_npu
 
 
 @pytest.mark.parametrize(
@@ -54,35 +44,6 @@ def test_a_miss_takes_a_segment(size: int, segment: int) -> None:
     pool.allocate(ask(size))
     assert segments(pool) == [segment]
     assert pool.state.reserved == pool.state.actual == segment
-
-
-def test_small_and_large_requests_and_streams_do_not_share() -> None:
-    pool = TorchPool(PLAIN)
-    for size, stream in ((512, 0), (512, 1), (2 * MIB, 0), (2 * MIB, 1)):
-        pool.allocate(ask(size, stream))
-    assert segments(pool) == [2 * MIB, 2 * MIB, 20 * MIB, 20 * MIB]
-
-
-def test_small_remainders_are_split_off_and_large_ones_only_above_1_mib() -> None:
-    pool = TorchPool(PLAIN)
-    pool.allocate(ask(512))
-    assert pool.state.used == 512
-    pool.allocate(ask(19 * MIB + 512))  # a segment of 20 MiB, of which less than 1 MiB would be left
-    assert pool.state.used == 512 + 20 * MIB
-    pool.allocate(ask(3 * MIB))
-    assert pool.state.used == 512 + 23 * MIB
-
-
-def test_free_neighbours_merge_and_the_smallest_hole_is_taken() -> None:
-    pool = TorchPool(PLAIN)
-    first, second, third = (pool.allocate(ask(4 * MIB)) for _ in range(3))
-    pool.free(first)
-    pool.free(third)  # merges with the rest of the segment: 12 MiB
-    assert pool.allocate(ask(4 * MIB)) == first
-    pool.free(first)
-    pool.free(second)
-    assert pool.allocate(ask(20 * MIB)) == first
-    assert segments(pool) == [20 * MIB]
 
 
 def test_max_split_size_keeps_large_blocks_whole() -> None:
@@ -129,11 +90,6 @@ def test_empty_cache_keeps_segments_in_use() -> None:
     pool.free(kept)
     pool.release()
     assert pool.state.reserved == 0
-
-
-def test_recorded_bases_are_used_in_their_order() -> None:
-    pool = TorchPool(PLAIN, bases=[1 << 40, 1 << 30])
-    assert [pool.allocate(ask(16 * MIB)) for _ in range(3)][:2] == [1 << 40, 1 << 30]
 
 
 def test_the_blocks_of_a_real_npu_need_the_segments_that_it_took() -> None:
@@ -212,24 +168,6 @@ class BruteForce:
                     at += 1
 
 
-@pytest.mark.slow
-def test_the_blocks_of_a_training_run_lie_where_a_plain_search_puts_them() -> None:
-    """2,602 blocks: the same addresses, and as many segments of as many bytes."""
-    rows = sorted(training(260, 3, seed=7)[0])
-    work = make_workload(Request(size, start, end) for start, end, size, _ in rows)
-    result, plain = replay_workload(work, TorchPool(PLAIN)), BruteForce()
-    addresses: dict[int, int] = {}
-    for event in work.schedule:
-        if event >= 0:
-            addresses[event] = plain.allocate(rows[event][2])
-        else:
-            plain.free(addresses[~event])
-    assert list(result.addresses) == [addresses[row] for row in range(len(rows))]
-    segments_taken = [sum(size for _, size, _ in blocks) for _, blocks in plain.segments]
-    assert (len(result.units), result.reserved_peak) == (len(segments_taken), sum(segments_taken))
-    assert live_sum(rows) <= result.used_peak <= result.reserved_peak
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -299,17 +237,3 @@ def test_too_large_to_split_is_given_back_first_and_alone() -> None:
         pool.free(address)
     pool.allocate(ask(60 * MIB))  # the 34 and the 40 MiB go; the 10 MiB may stay
     assert pool.state.reserved == 70 * MIB
-
-
-@pytest.mark.parametrize(
-    ("size", "rounded"),
-    [
-        (MIB + 1, MIB + 512),
-        (2 * MIB - 1, 2 * MIB),
-        (2 * MIB + 1, 2 * MIB + MIB // 2),
-        (4 * MIB + 1, 6 * MIB),
-        (64 * MIB + 1, 96 * MIB),
-    ],
-)
-def test_each_power_of_two_has_divisions_of_its_own(size: int, rounded: int) -> None:
-    assert TorchSettings(roundup=(1, 4, 2)).round_request(size) == rounded

@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.memory.what_if import TorchWhatIfRequest, replay_snapshot
 from ms_tune.pools.initial_state import Ranges
-from ms_tune.pools.torch_replay import _try_settings, replay_recording
+from ms_tune.pools.torch_replay import replay_recording
 from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
 from ms_tune.readers.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
@@ -156,12 +156,3 @@ def test_ranges_are_a_set(seed: int) -> None:
         assert inside == [at for at in range(start, end + 9) if at in plain]
         outside = [at for low, high in ranges.missing_between(start, end + 9) for at in range(low, high)]
         assert outside == [at for at in range(start, end + 9) if at not in plain]
-
-
-def test_how_far_a_replay_is_is_told_now_and_then(tmp_path: Path) -> None:
-    path, told = tmp_path / "snapshot.pickle", list[float]()
-    path.write_bytes(pickle.dumps(Program(SETTINGS[0], seed=5).run(emptied=False).snapshot(), protocol=4))
-    device = read_torch_snapshot(path).devices[0]
-    assert 1 < len(device.events) < 4096
-    _try_settings(device, TorchSettings(), told.append, stop=False)
-    assert told == [0.0]

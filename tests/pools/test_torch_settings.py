@@ -41,21 +41,6 @@ def test_what_a_request_takes(settings: TorchSettings, size: int, rounded: int) 
 
 
 @pytest.mark.parametrize(
-    ("size", "small", "segment"),
-    [
-        (512, True, 2 * MIB),
-        (MIB + 512, False, 20 * MIB),
-        (10 * MIB - 512, False, 20 * MIB),
-        (10 * MIB, False, 10 * MIB),
-        (10 * MIB + 512, False, 12 * MIB),
-        (12 * MIB, False, 12 * MIB),
-    ],
-)
-def test_what_a_miss_takes(size: int, small: bool, segment: int) -> None:  # noqa: FBT001 - a column
-    assert PLAIN.segment_size(size, small=small) == segment
-
-
-@pytest.mark.parametrize(
     ("size", "found", "refused"),
     [
         (99 * MIB, 100 * MIB - 512, False),

@@ -16,9 +16,7 @@ from ms_tune.pools.what_if import (
     TraceFacts,
     WhatIf,
     count_used_pages,
-    explain_replay,
     free_after_last_use,
-    list_layers_with,
     recompute_layers,
     replay_change,
     shard_blocks,
@@ -28,11 +26,8 @@ from ms_tune.pools.what_if import (
 from ms_tune.pools.workload import Request, make_workload
 from ms_tune.units import GIB, MIB
 from tests.pools.recorded import recorded
-from tests.pools.strategies import as_recorded
 
 QWEN_8B = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
-NEWER_POOL = "DefaultEnhancedAscendMemoryPool"
-LLAMA = "llama4L_pynative_launch_blocking"
 
 
 @cache
@@ -62,34 +57,6 @@ def test_the_table_of_a_large_run() -> None:
     assert result.best_without_vmm is result.recorded_outcome
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "run", [QWEN_8B, LLAMA, "packed/graph_set_memory", "packed/limit_6gb", "packed/older_continuous"]
-)
-def test_figures_are_in_order(run: str) -> None:
-    result = result_of(run)
-    names = [outcome.name for outcome in result.outcomes]
-    assert names[0] == "recorded"
-    assert len(names) == len(set(names))
-    assert {f"increase_size={size}GB" for size in (1, 2, 4, 8, 16, 32)} < set(names)
-    for outcome in result.outcomes:
-        assert outcome.used_bytes <= outcome.actual_bytes <= outcome.reserved_bytes
-        assert outcome.actual_bytes % 512 == 0
-        assert not outcome.fits or outcome.reserved_bytes <= result.total
-    assert ("small_pool" in names) is not result.inferred.older
-
-
-def test_what_does_not_fit_is_told_and_never_the_best() -> None:
-    result = result_of("packed/limit_6gb")
-    assert not result.recorded_outcome.fits
-    assert result.best is None
-    roomy = result_of("packed/limit_6gb", 8 * GIB)
-    assert roomy.best is not None
-    assert roomy.best.fits
-    narrow = result_of("packed/graph_set_memory", 3 * GIB)
-    assert not any(outcome.fits for outcome in narrow.outcomes)
-
-
 def test_each_setting_is_changed_alone_within_the_limit() -> None:
     result = result_of("packed/graph_set_memory", 3 * GIB)
     run = result.inferred.settings
@@ -108,60 +75,12 @@ def test_each_setting_is_changed_alone_within_the_limit() -> None:
     assert {outcome.name for outcome in result.outcomes if not outcome.advisable} == {"vmm floor"}
 
 
-def test_waste_is_what_is_reserved_and_never_in_use() -> None:
-    full = infer_settings(
-        as_recorded(make_workload([Request(GIB, 1, None)]), MindSporePool(MindSporeSettings())), NEWER_POOL
-    )
-    half = infer_settings(
-        as_recorded(make_workload([Request(GIB // 2, 1, None)]), MindSporePool(MindSporeSettings())), NEWER_POOL
-    )
-    for inferred, waste in ((full, 0.0), (half, 0.5)):
-        result = what_if(NEWER_POOL, inferred)
-        assert (result.recorded_outcome.waste_share, result.is_wasteful) == (waste, waste > 0)
-
-
 def test_pages_at_the_peak_are_counted_once() -> None:
     work = make_workload([Request(512, 1, None), Request(512, 2, None), Request(2 * PAGE, 3, None), Request(512, 4, 5)])
     result = replay_workload(work, MindSporePool(MindSporeSettings(vmm=Vmm.ON)))
     assert count_used_pages(work, result) == 3
     gone = make_workload([Request(PAGE, 1, 2), Request(PAGE // 2, 3, None)])
     assert count_used_pages(gone, replay_workload(gone, MindSporePool(MindSporeSettings(vmm=Vmm.ON)))) == 1
-
-
-class TestCauses:
-    def test_a_hole_too_small_a_spill_and_a_pin_are_told(self) -> None:
-        requests = [
-            Request(GIB, 1, None, persistent=True),
-            Request(GIB // 4, 2, None, persistent=True),  # spills, and keeps the first common unit
-            Request(GIB // 2, 3, 10),
-            Request(GIB // 4, 4, 20),
-            Request(3 * GIB // 4, 11, None),  # half a GiB is free: no hole is large enough
-        ]
-        work = make_workload(requests)
-        result = replay_workload(work, MindSporePool(MindSporeSettings()))
-        causes = explain_replay(work, result)
-        assert causes.spilled_bytes == GIB // 4
-        assert [growth.request for growth in causes.growths] == [0, 1, 4]
-        assert causes.missed == ()
-        pins = {pin.unit.base: pin for pin in causes.pins}
-        common = pins[result.units[1].base]
-        assert (common.touched_bytes, common.live_at_peak_bytes, common.request) == (GIB, GIB // 2, 1)
-        assert causes.idle_at_peak_bytes == GIB // 2
-        assert causes.untouched_bytes == GIB // 4
-
-    def test_enough_in_pieces_is_a_missed_growth(self) -> None:
-        requests = [
-            *(Request(GIB // 4, number, 10 if number % 2 else None) for number in range(1, 5)),
-            Request(GIB // 2, 11, None),
-        ]
-        work = make_workload(requests)
-        causes = explain_replay(work, replay_workload(work, MindSporePool(MindSporeSettings())))
-        (missed,) = causes.missed
-        assert (missed.request, missed.largest_hole, missed.free_bytes) == (4, GIB // 4, GIB // 2)
-
-    @pytest.mark.slow
-    def test_the_weights_of_a_large_run_spill(self) -> None:
-        assert round(result_of(QWEN_8B).causes.spilled_bytes / GIB, 2) == 7.83
 
 
 class TestLines:
@@ -178,15 +97,6 @@ class TestLines:
         assert f'increase_size="{size}GB"' in script
         for written in re.findall(r'="([^"]*)"', script):
             assert re.fullmatch(r"[1-9][0-9]*(\.)?[0-9]*GB|0\.[0-9]*GB", written)
-
-    def test_mindformers_cannot_set_init_size(self) -> None:
-        lines = write_lines(MindSporeSettings(init=4 * GIB, increase=2 * GIB))
-        assert lines.config is None
-        assert lines.script == 'ms.runtime.set_memory(init_size="4GB", increase_size="2GB")'
-
-    def test_one_size_that_is_set_is_enough_for_a_line(self) -> None:
-        for settings in (MindSporeSettings(init=4 * GIB), MindSporeSettings(increase=4 * GIB)):
-            assert '="4GB"' in (write_lines(settings).script or "")
 
     def test_a_limit_that_is_no_whole_gib_is_mindspores_own(self) -> None:
         for total in (58 * GIB + 1, SIMULATED_DEVICE):
@@ -206,11 +116,6 @@ class TestLines:
             (MindSporeSettings(small_pool=True), "enable_small_pool:True"),
         ):
             assert write_lines(settings) == Lines(None, None, f"export MS_ALLOC_CONF={options}")
-
-    def test_the_environment(self) -> None:
-        assert write_lines(MindSporeSettings()).script is None
-        both = MindSporeSettings(vmm=Vmm.ON, small_pool=True)
-        assert write_lines(both).environment == "export MS_ALLOC_CONF=enable_vmm:True,enable_small_pool:True"
 
 
 class TestScenarios:
@@ -255,15 +160,6 @@ class TestScenarios:
         odd = shard_blocks(self.WORK, self.FACTS, "optimizer_state", 3)
         assert odd.work.requests[1].size % 512 == 0
         assert 3 * odd.work.requests[1].size >= 128 * MIB
-
-    def test_a_group_by_name(self) -> None:
-        change = shard_blocks(self.WORK, self.FACTS, "adam_*", 2)
-        assert (change.changed, change.by_content, change.work.requests[1].size) == (1, False, 64 * MIB)
-        assert shard_blocks(self.WORK, self.FACTS, "nothing.*", 2).changed == 0
-
-    def test_layers_are_those_with_activations(self) -> None:
-        assert list_layers_with(self.WORK, self.FACTS, "activations") == ["layers.0", "layers.1"]
-        assert list_layers_with(self.WORK, self.FACTS, "communication") == []
 
     def test_recomputed_activations_are_gone_between_forward_and_backward(self) -> None:
         change = recompute_layers(self.WORK, self.FACTS, "activations", {"layers.0"})

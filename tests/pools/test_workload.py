@@ -13,8 +13,6 @@ from ms_tune.pools.workload import (
     Recorded,
     Request,
     _cut_batches,
-    _find_batches,
-    order_events,
     split_by_pool,
 )
 from ms_tune.readers.tracker_tables import read_block_table
@@ -35,12 +33,6 @@ def written(blocks: list[Block]) -> tuple[list[Request], list[Recorded]]:
             address += size
         address += 512  # another hole
     return requests, recorded
-
-
-def test_a_continuous_allocation_has_the_sizes_of_its_rows_again() -> None:
-    for parts in ([512, 1024], [512, 1024, 1536], [512, 1024, 1536, 2048], [512] * 5):
-        requests, recorded = written([[4096], parts, [512]])
-        assert [request.size for request in _cut_batches(tuple(requests), recorded)] == [4096, *parts, 512]
 
 
 @given(st.lists(st.lists(st.integers(1, 9).map(lambda size: 512 * size), min_size=1, max_size=5), max_size=6))
@@ -71,38 +63,3 @@ def test_continuous_allocations_are_known_with_and_without_the_use(run: str, bat
     assert guessed.requests == told.requests
     assert sum(request.batch > 1 for request in told.requests) == batches
     assert sum(request.batch for request in told.requests) == len(told.requests)
-
-
-def test_what_does_not_follow_at_once_is_no_continuous_allocation() -> None:
-    table = read_block_table(PACKED / "continuous" / "memory_block.csv")
-    ((told, rows),) = split_by_pool(table).values()
-    first = next(row for row, request in enumerate(told.requests) if request.batch > 1)
-    last = first + told.requests[first].batch - 1
-    for column, more in (("start", 1), ("stream", 1), ("address", 512)):
-        moved = getattr(table, column).copy()
-        moved[rows[last]] += more
-        columns = {"used_after": np.full_like(table.used_after, -1), column: moved}
-        ((work, _),) = split_by_pool(replace(table, **columns)).values()
-        assert work.requests[last].batch == 1
-        assert sum(request.batch for request in work.requests[first:last]) == last - first
-
-
-def test_a_continuous_allocation_may_be_the_first_of_all() -> None:
-    requests = [Request(512, tick, None) for tick in range(4)]
-    recorded = [Recorded(512 * place if place < 3 else 8192, None, None) for place in range(4)]
-    schedule = order_events(requests)
-    assert _find_batches(requests, recorded, schedule, [True] * 4) == {0: 3, 1: 0, 2: 0}
-    assert _find_batches(requests, recorded, schedule, [False, *[True] * 3]) == {1: 2, 2: 0}
-
-
-@pytest.mark.parametrize("before", [0, 1, 2])
-def test_all_rows_of_a_continuous_allocation_show_the_use_after_it(before: int) -> None:
-    """Three rows side by side that show 1536, wherever they are; two more that each show their own use."""
-    sizes = [512] * (before + 5)
-    requests = [Request(size, tick, None) for tick, size in enumerate(sizes)]
-    used = [512 * (place + 1) for place in range(len(sizes))]
-    used[before : before + 3] = [512 * (before + 3)] * 3
-    recorded = [Recorded(512 * place, use, None) for place, use in enumerate(used)]
-    assert _find_batches(requests, recorded, order_events(requests)) == {before: 3, before + 1: 0, before + 2: 0}
-    apart = [row._replace(address=row.address + 512 * (place > before + 1)) for place, row in enumerate(recorded)]
-    assert _find_batches(requests, apart, order_events(requests)) == {}

@@ -28,21 +28,18 @@ class Program:
     Args:
         settings: Of the allocator.
         seed: What it allocates.
-        timed: Whether events have a time, as on CUDA.
     """
 
-    def __init__(self, settings: TorchSettings, seed: int = 0, *, timed: bool = False) -> None:
+    def __init__(self, settings: TorchSettings, seed: int = 0) -> None:
         self.random = Random(seed)  # noqa: S311 - a program of a test
         bases = [(0x20 << 40) + number * (1 << 42) for number in range(4)] if settings.expandable else None
         self.pool = TorchPool(settings, bases or [((number * 7919) % 997 + 1) << 33 for number in range(900)])
-        self.settings, self.timed = settings, timed
+        self.settings = settings
         self.events: list[Recording] = []
         self.live: dict[int, tuple[int, list[Recording]]] = {}
 
     def event(self, action: str, address: int, size: int, frames: list[Recording] | None = None) -> None:
         found: Recording = {"action": action, "addr": address, "size": size, "stream": STREAM, "frames": frames or []}
-        if self.timed:
-            found["time_us"] = len(self.events)
         self.events.append(found)
 
     def allocate(self, size: int, frames: list[Recording] | None = None) -> int:

@@ -11,8 +11,7 @@ import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import lines, trace_events, training_log
-from ms_tune.readers.lines import find_lines, split_rank
-from ms_tune.readers.logged_steps import learn_line_layout, parse_steps
+from ms_tune.readers.lines import find_lines
 from ms_tune.readers.profile_export import read_events
 from ms_tune.readers.training_log import read_training_log
 from tests.metrics.profiles import host_bound
@@ -83,25 +82,6 @@ def test_a_log_is_read_alike_in_any_portion(tmp_path: Path, monkeypatch: pytest.
         assert len(found) == 1
         read += "LoggedTraining" in str(found)
     assert read > 25
-
-
-@pytest.mark.parametrize("form", range(4))
-def test_what_a_layout_takes_is_what_the_line_tells(form: int) -> None:
-    draw, laid_out = random.Random(form), 0  # noqa: S311 - as above
-    for _ in range(30):
-        for line in "".join(lines_of(form, draw)).splitlines():
-            layout = learn_line_layout(line.encode())
-            if layout is None or layout[0].form is None:
-                continue
-            laid_out += 1
-            values = dict(zip(layout[0].names, map(float, layout[1](line.encode())), strict=True))
-            rank, text = split_rank(line)
-            (step,) = parse_steps(text)
-            assert step is not None
-            assert values.pop("rank", None) == rank
-            assert values.pop("time") == pytest.approx(step.seconds * 1000)
-            assert values == {name: getattr(step, name) for name in values}
-    assert laid_out > 200
 
 
 def test_words_are_found_around_themselves_or_in_all_lines(monkeypatch: pytest.MonkeyPatch) -> None:

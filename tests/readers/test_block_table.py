@@ -8,13 +8,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import lines, tracker_tables
-from ms_tune.readers.memory_block import NEVER_FREED
+from ms_tune.readers import lines, tensors, tracker_tables
+from ms_tune.readers.memory_block import NEVER_FREED, RowReader
 from ms_tune.readers.table import NUMBERS, TEXTS, Table
-from ms_tune.readers.tracker_tables import read_block_table
+from ms_tune.readers.tensors import read_tracker_graph
+from ms_tune.readers.tracker_tables import read_block_table, read_tasks
+from tests.pools.recorded import PACKED
 from tests.readers.rows import read_memory_block, table_of
 from tests.readers.samples import LARGE_RUNS, SMALL_RUNS, folder, trace_of
 from tests.readers.test_memory_block import HEADER_16, HEADER_17, HEADER_20, ROW_16, ROW_17, ROW_20, mutated
+from tests.readers.test_task import HEADER, ROW
+from tests.readers.test_tracker_graph import OPERATOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,29 +106,11 @@ def test_a_surplus_and_a_missing_comma_do_not_make_up_for_each_other(tmp_path: P
     assert table.line.tolist() == [3, 4]
 
 
-def test_a_row_that_is_broken_in_two_is_refused_whole(tmp_path: Path) -> None:
-    head, tail = ROW_20.split("{", 1)
-    broken = f"{head}\n,{{{tail}"  # as many commas as one row, once some are in the stack
-    path = write(tmp_path, f"{HEADER_20}\n{ROW_20}\n{broken.replace('|', '|,,,,,', 1)}\n{ROW_20}\n")
-    table = read_block_table(path)
-    assert_same(table, table_of(read_memory_block(path)))
-    assert table.line.tolist() == [2, 5]
-
-
 def test_sizes_beyond_any_device_are_refused(tmp_path: Path) -> None:
     huge = ROW_20.replace(",131584,", f",{2**62 - 1},", 1)
     with pytest.raises(TraceError) as caught:
         read_block_table(write(tmp_path, f"{HEADER_20}\n{huge}\n{huge}\n"))
     assert caught.value.message.id == "trace.sizes"
-
-
-def test_what_is_no_trace(tmp_path: Path) -> None:
-    for text, reason in (("", "trace.empty"), ("a,b\n", "trace.not-tracker")):
-        with pytest.raises(TraceError) as caught:
-            read_block_table(write(tmp_path, text))
-        assert caught.value.message.id == reason
-    with pytest.raises(TraceError):
-        read_block_table(tmp_path / "absent.csv")
 
 
 def test_a_line_that_is_too_long_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,3 +144,31 @@ def _read_or_reason(read: Callable[[], Table]) -> Table | str:
         return read()
     except TraceError as error:
         return error.message.id
+
+
+def alone(*_: object, **__: object) -> None:
+    pytest.fail("a line was read alone")
+
+
+@pytest.mark.parametrize("run", ["continuous", "graph_set_memory", "small_pool"])
+def test_no_block_of_a_recorded_run_is_read_alone(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = PACKED / run / "memory_block.csv"
+    with path.open("rb") as file:
+        rows = sum(1 for _ in file) - 1
+    monkeypatch.setattr(RowReader, "read", alone)
+    assert len(read_block_table(path)) == rows
+
+
+def test_no_ordinary_task_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "task.csv"
+    path.write_text(f"{HEADER}\n{ROW}\n{ROW.replace('7,', '8,', 1)}\n{ROW.replace('129', '')}\n")
+    monkeypatch.setattr(tracker_tables, "_take_row", alone)
+    assert len(read_tasks(path)) == 3
+
+
+def test_no_ordinary_operator_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tracker_graph.ir"
+    monkeypatch.setattr(tensors._GraphReader, "_take_lines", alone)
+    for count in (1, 2, 5):
+        path.write_text(OPERATOR * count)
+        assert read_tracker_graph(path).operators == count

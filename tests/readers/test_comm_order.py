@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.memory_block import DROPPED_KEPT
 from ms_tune.readers.runtime_log import CollectiveLaunch, read_communication_order
-from tests.readers.samples import folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COMMUNICATION = (
     "index,group,comm_rank,primitive,src_rank,dest_rank,root_rank,input_shape,input_type,output_shape,output_type,"
@@ -27,22 +26,6 @@ def test_backslash_escapes(tmp_path: Path) -> None:
     assert [row.line for row in order.dropped] == [3, 4]
     with pytest.raises(TraceError):
         read_communication_order(tmp_path / "absent")
-
-
-def test_real_files() -> None:
-    place = folder("asc_dp8/rank_3") / "execute_order"
-    order = read_communication_order(place / "comm_execute_order.csv")
-    assert (len(order.collectives), order.dropped_count) == (16, 0)
-    assert order.collectives[0] == CollectiveLaunch("hccl_world_group", tuple(range(8)))
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from([ROW, '"', "\\", ",", "\n", "\x00", "1"]), max_size=20))
-def test_any_file_is_read(pieces: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place, "comm_execute_order.csv")
-        path.write_text(COMMUNICATION + "".join(pieces))
-        assert read_communication_order(path).dropped_count >= 0
 
 
 def test_refused_rows_are_counted_and_the_first_are_named(tmp_path: Path) -> None:

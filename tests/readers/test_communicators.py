@@ -42,19 +42,6 @@ def groups(tmp_path: Path, *lines: str) -> list[ProcessGroups]:
     return list(read_runtime_log(path).processes)
 
 
-def test_init_alone_makes_the_worlds(tmp_path: Path) -> None:
-    assert groups(tmp_path, begun(8, 3)) == [ProcessGroups(3, {WORLD: 8})]
-
-
-def test_without_init_there_are_none(tmp_path: Path) -> None:
-    assert groups(tmp_path, "Create dummy nothing\n") == []
-
-
-def test_a_group_is_one_of_the_rank_if_the_rank_is_in_it(tmp_path: Path) -> None:
-    lines = begun(8, 3), made("mine", [2, 3]), made("others", [4, 5]), made("of more, than: one", [1, 3, 13])
-    assert groups(tmp_path, *lines) == [ProcessGroups(3, {WORLD: 8, "mine": 2, "of more, than: one": 3})]
-
-
 @pytest.mark.parametrize("count", [2, 9, 10, 11, 12, 500])
 def test_a_rank_is_found_wherever_it_stands(tmp_path: Path, count: int) -> None:
     """Larger groups are written with their places, which are no ranks."""

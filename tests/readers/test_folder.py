@@ -19,24 +19,6 @@ def touch(path: Path) -> Path:
     return path
 
 
-def test_one_rank(tmp_path: Path) -> None:
-    for name in ("memory_block.csv", "task.csv", "log"):
-        touch(tmp_path / name)
-    for place in (tmp_path, tmp_path / "memory_block.csv"):
-        (files,) = find_trace(place).ranks
-        assert not find_trace(place).stale
-        assert (files.rank, files.tasks, files.graph) == (None, tmp_path / "task.csv", None)
-        assert files.log == tmp_path / "log"
-
-
-def test_a_run_of_dryrun(tmp_path: Path) -> None:
-    outer = tmp_path / "rank_3"
-    for name in ("rank_3/memory_block.csv", "log.txt", "tensors.json"):
-        touch(outer / name)
-    (files,) = find_trace(tmp_path).ranks
-    assert (files.rank, files.log, files.tensors) == (3, outer / "log.txt", outer / "tensors.json")
-
-
 def test_ranks_by_number(tmp_path: Path) -> None:
     for rank in (10, 2, 0):
         touch(tmp_path / "output" / f"rank_{rank}" / "memory_block.csv")
@@ -45,13 +27,6 @@ def test_ranks_by_number(tmp_path: Path) -> None:
     assert [files.rank for files in found.ranks] == [0, 2, 10]
     assert found.ranks[1].log == tmp_path / "output" / "rank_2.log"
     assert not found.stale
-
-
-def test_stale_ranks(tmp_path: Path) -> None:
-    touch(tmp_path / "rank_0" / "memory_block.csv")
-    old = touch(tmp_path / "rank_1" / "memory_block.csv")
-    os.utime(old, (1, 1))
-    assert find_trace(tmp_path).stale
 
 
 def test_traces_are_looked_for_five_folders_deep(tmp_path: Path) -> None:

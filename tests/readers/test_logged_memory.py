@@ -141,8 +141,3 @@ def test_so_many_ranks_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert [one.rank for one in read_logged_memory(log)] == [1, 2][:most]
     log.write_text("".join(STATISTICS.format(peak=peak, actual=9) for peak in (1, 2, 3)), "utf-8")
     assert [one.processes for one in read_logged_memory(log)] == [most]
-
-
-def test_what_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(TraceError):
-        read_logged_memory(tmp_path / "absent.log")

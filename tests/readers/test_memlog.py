@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ms_tune.readers.memlog import MemLog
 
+
 EXAMPLE = """1 0x7f0000000000 25165924 0
 Iteration Index : 0
 micro-batch : F

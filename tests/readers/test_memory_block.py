@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
@@ -12,7 +10,7 @@ from ms_tune.readers.lines import reading
 from ms_tune.readers.memory_block import DROPPED_KEPT, STATIC, Frame
 from ms_tune.text import Language, render
 from tests.readers.rows import BlockTrace, read_memory_block
-from tests.readers.samples import LARGE_RUNS, SMALL, SMALL_RUNS, folder, trace_of
+from tests.readers.samples import SMALL, SMALL_RUNS
 
 HEADER_20 = (
     "start_time_stamp,end_time_stamp,device_addr,stream_id,pool_type,size,actual_used_memory,actual_peak_memory,"
@@ -96,13 +94,6 @@ def test_header_only_is_a_run_on_the_cpu(tmp_path: Path) -> None:
         trace = read(tmp_path, content)
         assert trace.blocks == ()
         assert trace.dropped_count == 0
-
-
-def test_commas_in_the_stack(tmp_path: Path) -> None:
-    row = ROW_20.replace("/workspace/model.py", "/work,space/a,b.py")
-    (block,) = read(tmp_path, f"{HEADER_20}\n{row}\n").blocks
-    assert block.stack[1] == Frame("/work,space/a,b.py", 17, "construct")
-    assert (block.size, block.last_user_task, block.persistent) == (131584, 14, False)
 
 
 def test_commas_in_names(tmp_path: Path) -> None:
@@ -195,18 +186,6 @@ def test_emulated_file_with_quotes(tmp_path: Path) -> None:
     assert read(tmp_path, f"{header}\n{row}").truncated
 
 
-def test_a_quotation_mark_in_a_path_is_nothing_special(tmp_path: Path) -> None:
-    odd = ROW_20.replace("/workspace/model.py", '/work"space/model.py')
-    trace = read(tmp_path, f"{HEADER_20}\n{odd}\n{ROW_20}\n")
-    assert trace.blocks[0].stack[1].file == '/work"space/model.py'
-    assert len(trace.blocks) == 2
-
-
-def test_stacks_are_shared(tmp_path: Path) -> None:
-    trace = read(tmp_path, f"{HEADER_20}\n{ROW_20}\n{ROW_20}\n")
-    assert trace.blocks[0].stack is trace.blocks[1].stack
-
-
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -227,13 +206,6 @@ def test_not_a_tracker_file(tmp_path: Path, content: bytes, reason: str) -> None
     assert "memory_block.csv" in caught.value.location()
 
 
-def test_missing_file_and_folder(tmp_path: Path) -> None:
-    for path, told in ((tmp_path / "absent.csv", "trace.folder.absent"), (tmp_path, "trace.unreadable")):
-        with pytest.raises(TraceError) as caught:
-            read_memory_block(path)
-        assert caught.value.message.id == told
-
-
 def test_who_may_not_read_a_file_is_told_what_to_do() -> None:
     with pytest.raises(TraceError) as caught, reading(Path("memory_block.csv")):
         raise PermissionError(13, "Permission denied")
@@ -246,41 +218,6 @@ def test_a_line_without_end_is_refused_in_bounded_memory(tmp_path: Path, monkeyp
     trace = read(tmp_path, f"{HEADER_20}\n{'x' * 10_000}\n{ROW_20}\n{'y' * 4096}")
     assert [block.line for block in trace.blocks] == [3]
     assert reasons(trace) == [(2, "long"), (4, "long")]
-
-
-@pytest.mark.parametrize(
-    ("run", "rows", "endless"),
-    [
-        ("asc2", 70, 35),
-        ("asc_comm/rank_3", 5, 4),
-        ("asc_gO0", 86, 17),
-        ("nn_cnn_pynative", 171, None),
-        ("over_limit", 8, 8),
-    ],
-)
-def test_real_small_files(run: str, rows: int, endless: int | None) -> None:
-    trace = trace_of(run)
-    assert (len(trace.blocks), trace.dropped_count, trace.truncated) == (rows, 0, False)
-    starts = [block.start for block in trace.blocks]
-    assert starts == sorted(set(starts))
-    if endless is not None:
-        assert sum(block.end is None for block in trace.blocks) == endless
-
-
-def test_simple_tracker_keeps_the_last_user_only() -> None:
-    blocks = trace_of("v_simple").blocks
-    assert all(block.user_tasks == () for block in blocks)
-    assert any(block.last_user_task for block in blocks)
-
-
-@pytest.mark.parametrize("run", LARGE_RUNS)
-def test_real_large_files(run: str) -> None:
-    trace = trace_of(run)
-    lines = (folder(run) / "memory_block.csv").read_bytes().count(b"\n")
-    assert (len(trace.blocks), trace.dropped_count, trace.truncated) == (lines - 1, 0, False)
-    for block in trace.blocks:
-        users = block.user_tasks
-        assert block.last_user_task == (users[-1] if users else None)
 
 
 _SEED = (SMALL / SMALL_RUNS[0] / "memory_block.csv").read_bytes().split(b"\n")
@@ -297,27 +234,6 @@ def mutated(draw: st.DrawFn) -> bytes:
         start = draw(st.integers(0, len(content)))
         content[start : start + draw(st.integers(0, 12))] = draw(_PIECES | st.binary(max_size=6))
     return bytes(content[: draw(st.integers(0, len(content)))]) if draw(st.booleans()) else bytes(content)
-
-
-@pytest.mark.slow
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(mutated())
-def test_mutated_files_are_read_or_refused(content: bytes) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place, "memory_block.csv")
-        path.write_bytes(content)
-        try:
-            trace = read_memory_block(path)
-        except TraceError:
-            return
-    for block in trace.blocks:
-        assert 0 <= block.size < 2**63
-        assert block.start == block.end == STATIC or (
-            block.start >= 0 and (block.end is None or block.end > block.start)
-        )
-        assert all(user >= 0 for user in block.user_tasks)
-    for row in trace.dropped:
-        assert render(row.reason, Language.ZH)
 
 
 @pytest.mark.parametrize(
@@ -343,9 +259,3 @@ def test_users_are_time_stamps(tmp_path: Path) -> None:
 def test_a_cell_that_is_refused_is_shown_without_harm(tmp_path: Path, cell: str, shown: str) -> None:
     trace = read(tmp_path, f"{HEADER_20}\n{ROW_20.replace('131584', cell)}\n")
     assert [row.reason.params for row in trace.dropped] == [{"value": shown, "column": "size"}]
-
-
-def test_the_column_that_is_there_twice_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TraceError) as caught:
-        read(tmp_path, HEADER_20.replace("is_small", "size").encode())
-    assert caught.value.message.params == {"column": "size"}

@@ -87,14 +87,6 @@ def test_fragments_would_have_done_or_not(held: int, cause: str) -> None:
     assert (found.cause, found.short_bytes) == (cause, 5 if cause == "need" else None)
 
 
-@pytest.mark.parametrize("name", ["wanted", "used", "held"])
-def test_without_one_of_three_figures_the_cause_is_unknown(name: str) -> None:
-    figures = {"wanted": 40, "used": 60, "held": 70}
-    wanted, used, held = (None if one == name else figures[one] for one in figures)
-    found = MemoryFailure("torch", 1, wanted, 95, None, used, held, "", "")
-    assert (found.cause, found.short_bytes) == ("unknown", None)
-
-
 @pytest.mark.parametrize(
     ("kind", "framework"), [("CUDA", "torch"), ("NPU", "torch_npu"), ("HIP", "torch"), ("XPU", "torch")]
 )
@@ -140,8 +132,3 @@ def test_the_place_is_the_programs_own_innermost_line(tmp_path: Path, library: s
 def test_nothing_failed(tmp_path: Path, text: str) -> None:
     with pytest.raises(TraceError, match="nor a log with a failed memory request"):
         read(tmp_path, text)
-
-
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(TraceError):
-        read_memory_failure(tmp_path / "absent.log")

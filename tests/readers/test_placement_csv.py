@@ -23,12 +23,6 @@ def write(folder: Path, text: str, name: str = "problem.csv") -> Path:
     return path
 
 
-def test_columns_are_found_by_name(tmp_path: Path) -> None:
-    path = write(tmp_path, "size,upper,id,lower\n100,9,weight,2\n\n7,4,x,0\n")
-    assert is_placement_csv(path)
-    assert read_placement_csv(path) == [PlacementRow("weight", 2, 9, 100, 1), PlacementRow("x", 0, 4, 7, 1)]
-
-
 def test_other_names_of_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "\ufeffbuffer_id,start,end,size,alignment,hint,offset\na,0,3,10,512,-1,4\nb,1,1,5,,-1,0\n")
     # `end` is the last tick at which the block lives.
@@ -68,13 +62,6 @@ def test_broken_rows_are_named_by_their_line(tmp_path: Path, text: str, line: in
     assert (caught.value.message.id, caught.value.line) == (text_id, line)
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "binary.csv"
-    path.write_bytes(b"id,lower,upper,size\n\xff\xfe\x00,1,2,3\n")
-    with pytest.raises(TraceError):
-        read_placement_csv(path)
-
-
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=200))
 def test_whatever_stands_in_it_no_other_error_comes_out(tmp_path: Path, data: bytes) -> None:
@@ -108,13 +95,6 @@ def test_either_bound_ends_a_file(bound: str, value: int, tmp_path: Path, monkey
     assert (caught.value.message.id, caught.value.line) == ("placement.too-large", 4)
 
 
-def test_what_a_row_has_and_what_it_should_have_is_told(tmp_path: Path) -> None:
-    for row, found in (("0,1,2", 3), ("0,1,2,3,4", 5)):
-        with pytest.raises(TraceError) as caught:
-            read_placement_csv(write(tmp_path, f"id,lower,upper,size\n{row}\n"))
-        assert caught.value.message.params == {"found": found, "wanted": 4}
-
-
 @pytest.mark.parametrize("name", ["lower", "upper", "size", "alignment"])
 def test_the_largest_number_of_each_column(tmp_path: Path, name: str) -> None:
     most = plan._MOST[name]
@@ -126,13 +106,6 @@ def test_the_largest_number_of_each_column(tmp_path: Path, name: str) -> None:
     with pytest.raises(TraceError) as caught:
         read_placement_csv(write(tmp_path, text.format(**{**values, name: most + 1})))
     assert caught.value.message.params == {"column": name, "text": str(most + 1), "most": most}
-
-
-def test_an_end_is_the_last_tick(tmp_path: Path) -> None:
-    assert read_placement_csv(write(tmp_path, "start,end,size\n3,3,2\n")) == [PlacementRow("0", 3, 4, 2, 1)]
-    with pytest.raises(TraceError) as caught:
-        read_placement_csv(write(tmp_path, "lower,upper,size\n3,3,2\n"))
-    assert caught.value.message.params == {"lower": 3, "upper": 3}
 
 
 def test_as_many_digits_as_are_read(tmp_path: Path) -> None:

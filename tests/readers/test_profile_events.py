@@ -67,11 +67,6 @@ def test_what_the_device_did_is_in_order_of_time(tmp_path: Path) -> None:
     assert rows(found, "comm") == [(6, 6)]
 
 
-def test_equal_starts_are_in_order_of_their_lengths(tmp_path: Path) -> None:
-    found = read(tmp_path, event("Free", 1, 3), event("Free", 1, 2), event("Free", 2, 1))
-    assert rows(found, "free") == [(0, 2), (0, 3), (1, 1)]
-
-
 def test_collectives_and_kernels_have_names_by_their_nanoseconds(tmp_path: Path) -> None:
     found = read(
         tmp_path,
@@ -209,8 +204,3 @@ def test_blocks_and_their_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                 read_events(path)
         else:
             assert read_events(path).events == 2
-
-
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(TraceError):
-        read_events(tmp_path / "absent.json")

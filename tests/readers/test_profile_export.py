@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -93,29 +92,3 @@ def test_what_is_told_of_a_rank(
     assert (found.rank, found.level, found.stacks) == told
     other = put(tmp_path / above / "step_trace_time.csv").parent  # the export itself, without a folder of its own
     assert read_rank(other).rank == told[0]
-
-
-def test_each_file_is_read_and_a_broken_one_stops_no_other(tmp_path: Path) -> None:
-    texts = {
-        "step_trace_time.csv": STEPS,
-        "kernel_details.csv": "Name,Duration(us)\nAdd,3\n",
-        "communication.json": json.dumps({"s": {"p2p": {"x@1": {"Communication Time Info": {"Elapse Time(ms)": 1}}}}}),
-        "trace_view.json": json.dumps([{"ph": "X", "name": "Free", "ts": 1, "dur": 2}]),
-    }
-    told: list[int] = []
-    for broken in (None, *texts):
-        folder = tmp_path / str(broken)
-        for name, text in texts.items():
-            put(folder / name, text if name != broken else "{")
-        found = read_rank(folder, told.append)
-        here = [len(found.steps), found.kernels.count if found.kernels else 0, len(found.collectives)]
-        here.append(found.events.events if found.events else 0)
-        whole = [1, 1, 1, 1]
-        for place, name in enumerate(texts):
-            if name == broken:
-                whole[place] = 0
-        assert here == whole, broken
-        assert [error.path for error in found.broken] == ([folder / broken] if broken else [])
-    assert sum(told) >= len(texts["trace_view.json"])
-    empty = read_rank(tmp_path)
-    assert (empty.steps, empty.kernels, empty.events, empty.collectives, empty.broken) == ((), None, None, (), ())

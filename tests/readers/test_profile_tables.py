@@ -19,7 +19,7 @@ from ms_tune.readers.profile_tables import (
     read_kernels,
     read_steps,
 )
-from ms_tune.readers.scopes import ScopePass, find_pass, shorten_scope
+from ms_tune.readers.scopes import ScopePass, shorten_scope
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,15 +42,6 @@ class TestSteps:
             StepRow("8", "rank", "", 10.5, 0, 0, 4, 14.5, 0),
         ]
 
-    def test_a_clusters_rows(self, tmp_path: Path) -> None:
-        path = file(
-            tmp_path, "steps.csv", "Step,Type,Index,Computing,Free,Stage", ',stage,"(0, 1)",1,2,3', "4, rank , 5 ,1,2,3"
-        )
-        assert [(one.step, one.kind, one.index) for one in read_steps(path)] == [
-            ("", "stage", "(0, 1)"),
-            ("4", "rank", "5"),
-        ]
-
     @pytest.mark.parametrize(("stage", "bubble", "error"), [(16, 0, 0), (10, 6, 0), (15, 0, 1), (12, 1, 3), (20, 3, 4)])
     def test_whether_it_adds_up(self, stage: float, bubble: float, error: float) -> None:
         row = StepRow("", "rank", "", 10, 2, 3, 4, stage, bubble)
@@ -64,12 +55,6 @@ class TestSteps:
         with pytest.raises(TraceError) as told:
             read_steps(path)
         assert told.value.line == 3
-
-    @pytest.mark.parametrize("missing", ["Computing", "Free", "Stage"])
-    def test_columns_that_are_not_there(self, tmp_path: Path, missing: str) -> None:
-        path = file(tmp_path, "steps.csv", STEPS.replace(missing, "Else"))
-        with pytest.raises(TraceError, match=missing):
-            read_steps(path)
 
     def test_so_many_rows_are_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(profile_tables, "_MOST_ROWS", 2)
@@ -126,22 +111,6 @@ class TestKernels:
         assert one.shapes == (OperatorShape("2", 1, 40), OperatorShape("8,4096", 2, 30))
         assert (one.count, one.microseconds, other.shapes) == (6, 210, ())
 
-    def test_layers_by_their_scopes(self, tmp_path: Path) -> None:
-        names = ["layers-CellList/10-Block/Add", "Gradients/layers-CellList/2-Block/Add", "layers-CellList/2-Block/Mul"]
-        names += [
-            "x/recompute_layers-CellList/2-Block/Mul",
-            "encoder-CellList/2-Block/Mul",
-            "layers-CellList/1234567-Block/Mul",
-        ]
-        rows = [f"1,2,{name},Add,AI_CORE,0,{2**place}" for place, name in enumerate(names)]
-        assert read_kernels(file(tmp_path, "kernels.csv", KERNELS, *rows)).layers == (
-            LayerTime("encoder.2", ("", "encoder"), 2, 1, {ScopePass.FORWARD: 16}),
-            LayerTime(
-                "layers.2", ("", "layers"), 2, 3, {ScopePass.FORWARD: 4, ScopePass.BACKWARD: 2, ScopePass.RECOMPUTE: 8}
-            ),
-            LayerTime("layers.10", ("", "layers"), 10, 1, {ScopePass.FORWARD: 1}),
-        )
-
     def test_scopes_behind_what_launched_them(self, tmp_path: Path) -> None:
         # As MindSpore's exporter names kernels that its host activity was captured with.
         launch, behind = "Kernel::KernelLaunch::", "/aclnnMatmul_MatMulV3_MatMulV3"
@@ -173,21 +142,6 @@ class TestKernels:
         assert found.types == (OperatorType("A", "AI_CORE", 2, 2),)
         assert [(one.name, one.count) for one in found.layers] == [("layers.0", 2)]
         assert found.count == 3
-
-
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
-        ("Default/Add", ScopePass.FORWARD),
-        ("Gradients/Add", ScopePass.BACKWARD),
-        ("x/Gradients/recompute_Add", ScopePass.BACKWARD),
-        ("recompute_Add", ScopePass.RECOMPUTE),
-        ("x/recompute_Add", ScopePass.RECOMPUTE),
-        ("xrecompute_Gradients/Add", ScopePass.FORWARD),
-    ],
-)
-def test_the_pass_of_an_operator(path: str, found: ScopePass) -> None:
-    assert find_pass(path) is found
 
 
 class TestCollectives:

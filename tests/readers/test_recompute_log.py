@@ -9,12 +9,13 @@ import pytest
 from ms_tune.errors import TraceError
 from ms_tune.readers import lines, recompute_log
 from ms_tune.readers.lines import find_logs
-from ms_tune.readers.recompute_log import read_lines, read_recompute_log, read_value
+from ms_tune.readers.recompute_log import read_recompute_log, read_value
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.readers.recompute_log import RecomputeLog
+
 
 PREFIX = "2026-11-21 00:03:32,855 - mindformers/output/log[mindformers/models/utils.py:9] - INFO - "
 START = "..........Init Config.........."
@@ -93,12 +94,6 @@ def test_lines_that_ran_into_each_other_are_damaged(tmp_path: Path) -> None:
     assert log.cut_off
 
 
-def test_remarks_are_remembered_by_their_last_line(tmp_path: Path) -> None:
-    (run,) = read(tmp_path, FULL, "the pattern a will be removed.", "the pattern b will be removed.").runs
-    assert run.last == [3]
-    assert max(run.numbers) == 3
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -168,12 +163,6 @@ def test_too_many_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TraceError) as refused:
         find_logs(tmp_path)
     assert refused.value.message.params == {"count": 3, "limit": 2}
-
-
-def test_lines_without_prefixes_are_one_run() -> None:
-    run = read_lines([FULL, at(0)])
-    assert list(run.layers) == [("full recompute", 0)]
-    assert read_lines([]).numbers == []
 
 
 def test_the_logs_of_a_folder(tmp_path: Path) -> None:

@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from ms_tune.errors import TraceError
 from ms_tune.readers.runtime_log import MemoryStatistics, OutOfMemory, PoolState, RuntimeLog, read_runtime_log
-from tests.readers.samples import LARGE_RUNS, log_of
+from tests.readers.samples import log_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 C_LINE = (
     "[WARNING] DEVICE(11331,7fb058642e40,python):2026-11-20-23:25:04.774.524 [mindspore/ccsrc/a.cc:271] DeInitialize] "
@@ -51,15 +51,6 @@ def test_real_logs_of_good_runs(run: str, expected: tuple[int, int, int, int]) -
     log = read_runtime_log(path)
     assert log == RuntimeLog(MemoryStatistics(*expected), None, processes=log.processes)
     assert [one.ranks_by_group for one in log.processes] == ([{"hccl_world_group": 8}] if "comm" in run else [])
-
-
-@pytest.mark.parametrize("run", LARGE_RUNS)
-def test_logs_of_large_runs(run: str) -> None:
-    path = log_of(run)
-    assert path is not None
-    log = read_runtime_log(path)
-    assert log.statistics is not None
-    assert log.last_error is None
 
 
 def test_the_last_complete_statistics_win(tmp_path: Path) -> None:
@@ -284,39 +275,6 @@ def test_of_a_message_the_first_twelve_lines_stay_with_500_characters_each(tmp_p
         found = read(tmp_path, crash + "y" * 600 + "\n").last_error
         assert found is not None
         assert len(found) == 500
-
-
-def test_unreadable(tmp_path: Path) -> None:
-    with pytest.raises(TraceError):
-        read_runtime_log(tmp_path / "absent")
-
-
-_LINES = st.sampled_from(
-    [
-        *statistics(10, 20).encode().splitlines(keepends=True),
-        b"Traceback (most recent call last):\n",
-        b"  File 'a'\n",
-        b"ValueError: x\n",
-        b"\n",
-        b"-" * 40 + b"\n",
-        b"- C++ Call Stack: (For framework developers)\n",
-        b"[ERROR] A(1,2,p):2026 [a.cc:1] f] text\n",
-        b"Exception ignored in: f\n",
-        b"Killed\n",
-        b"\xff\x00\x1b[31m",
-    ]
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=200, deadline=None)
-@given(st.lists(_LINES | st.binary(max_size=20), max_size=30))
-def test_any_log_is_read(lines: list[bytes]) -> None:
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place, "log")
-        path.write_bytes(b"".join(lines))
-        log = read_runtime_log(path)
-    assert log.last_error is None or log.last_error
 
 
 def test_requests_that_failed(tmp_path: Path) -> None:

@@ -68,29 +68,6 @@ def test_a_snapshot_of_today(protocol: int, tmp_path: Path) -> None:
     assert (held.small, held.stream, [block.active for block in held.blocks]) == (True, 7, [True, False])
 
 
-def test_turns_by_address(tmp_path: Path) -> None:
-    names = [("alloc", 64), ("alloc", 32), ("free_completed", 64), ("alloc", 64), ("free_completed", 32)]
-    content = {"segments": [segment()], "device_traces": [[event(name, addr=address) for name, address in names]]}
-    events = read_torch_snapshot(written(content, tmp_path)).devices[0].events
-    turns = events.turns_by_address
-    assert turns.place.tolist() == [1, 4, 0, 2, 3]
-    assert turns.first.tolist() == [True, False, True, False, False]
-    assert turns.last.tolist() == [False, True, False, False, True]
-    assert list(events.first_turns()) == [(32, 1, True), (64, 0, True)]
-
-
-def test_older_generations(tmp_path: Path) -> None:
-    old = {"size": 1024, "state": "active_allocated", "history": [{"addr": 4096, "real_size": 700, "frames": FRAMES}]}
-    pending = {"size": 512, "state": "active_pending_free"}
-    rest = {"size": 2 * MIB - 1536, "state": "inactive"}
-    found = read_torch_snapshot(written([segment(blocks=[old, pending, rest])], tmp_path))
-    blocks = found.devices[0].segments[0].blocks
-    assert [(block.address, block.requested) for block in blocks] == [(4096, 700), (5120, 512), (5632, 2 * MIB - 1536)]
-    assert [(block.active, block.allocated) for block in blocks] == [(True, True), (True, False), (False, False)]
-    assert found.stacks[blocks[0].stack][1].function == "inner"
-    assert not found.timed
-
-
 def test_several_devices_and_what_is_new(tmp_path: Path) -> None:
     oom = {"action": "oom", "device_free": 123, "size": 99, "stream": 0}
     content = {
@@ -184,15 +161,6 @@ def test_shared_parts_do_not_make_a_file_endless(tmp_path: Path) -> None:
     doubled = {"segments": [], "device_traces": [events] * 1000}
     with pytest.raises(TraceError, match="device_traces"):
         read_torch_snapshot(written(doubled, tmp_path))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the memory of a process")
-def test_reading_leaves_no_bound_behind(tmp_path: Path) -> None:
-    import resource  # noqa: PLC0415 - not on every system
-
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    read_torch_snapshot(written({"segments": [segment()], "device_traces": []}, tmp_path))
-    assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 @pytest.mark.parametrize("frames", ["a.py", 7, {"name": "inner"}])

@@ -1,4 +1,4 @@
-"""The reader of training logs: five forms, ranks, runs, and files that are broken."""
+"""The reader of training logs: five forms, ranks, runs, broken files, and what becomes of a log beyond each bound."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.lines import split_rank
-from ms_tune.readers.logged_steps import Form, _parse_positive, parse_rate, parse_steps
+from ms_tune.readers import training_log
+from ms_tune.readers.logged_steps import Form, parse_rate, parse_steps, read_baseline
 from ms_tune.readers.training_log import read_training_log
+from ms_tune.units import MIB
 from tests.readers.training_logs import PUBLIC, dynamic_line, megatron_line, megatron_log, static_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.readers.logged_steps import TrainingLog
+
+
+OLD = "Epoch: {}, Step: {}, Loss: 1.5, x: 1, Time: 100 ms\n"
+MEMORY = "[Rank {}] (after {} iterations) memory (MB) | allocated: 1 | max allocated: {} | reserved: 3\n"
 
 
 def read(folder: Path, text: str, name: str = "train.log") -> TrainingLog:
@@ -39,44 +44,6 @@ class TestForms:
         assert list(steps.loss) == [1.5, 1.5]
         assert (run.total, log.damaged_count, log.cut_off) == (100, 0, False)
 
-    def test_epochs_are_added_up_and_are_no_new_runs(self, tmp_path: Path) -> None:
-        text = "".join(static_line(step, 100, total=3, epoch=epoch) for epoch in (1, 2) for step in (1, 2, 3))
-        (run,) = read(tmp_path, text).runs
-        assert list(run.ranks[0].number) == [1, 2, 3, 4, 5, 6]
-
-    def test_dynamic_graph(self, tmp_path: Path) -> None:
-        (run,) = read(tmp_path, dynamic_line(1, 13570) + dynamic_line(2, 710, last=False)).runs
-        (steps,) = run.ranks
-        assert (steps.form, list(steps.seconds), list(steps.batch)) == (Form.DYNAMIC, [13.57, 0.71], [8, 8])
-        assert steps.loss[0] == 2.5
-        assert math.isnan(steps.loss[1])
-        assert steps.tflops[1] == 70.42
-
-    def test_first_release_of_mindspeed(self, tmp_path: Path) -> None:
-        line = "Epoch: {}, Step: {}, Loss: [11.5], Finite_grads: True, Loss_scale: None, Learning_rate: 1e-05, Time: {:.2f} ms\n"
-        text = "".join(line.format(epoch, step, 100 + step) for epoch in (0, 1) for step in (1, 2, 3))
-        (run,) = read(tmp_path, text).runs
-        assert list(run.ranks[0].number) == [1, 2, 3, 4, 5, 6]
-        assert run.ranks[0].seconds[1] == 0.102
-        assert run.ranks[0].loss[0] == 11.5
-
-    def test_megatron(self, tmp_path: Path) -> None:
-        log = read(tmp_path, megatron_line(1, 5000.5, tflops=10.5) + megatron_line(2, 500.5, tflops=105.0, batch=16))
-        (steps,) = log.runs[0].ranks
-        assert (steps.form, list(steps.seconds)) == (Form.MEGATRON, [5.0005, 0.5005])
-        assert list(steps.tflops) == [10.5, 105.0]
-        assert list(steps.batch) == [8, 16]
-        assert list(steps.norm) == [1.0, 2.0]
-
-    def test_what_mindspeed_counts(self) -> None:
-        line = (
-            " iteration 2/ 9 | elapsed time per iteration (ms): 100.0 | theoretical throughput per NPU (TFLOP/s/NPU): 90.5 | "
-            "actual throughput per NPU (TFLOP/s/NPU): 80.5 | actual throughput per NPU with recompute (TFLOP/s/NPU): 99.5 | x: 1 |"
-        )
-        (step,) = parse_steps(line)
-        assert step is not None
-        assert (step.tflops, step.counted, step.hardware) == (90.5, 80.5, 99.5)
-
     def test_a_value_with_its_average_behind_it(self) -> None:
         line = (
             " iteration 2/ 9 | elapsed time per iteration (ms): 100.5/101.0 | compute per GPU (TFLOP/s/GPU): 90.5 (avg 90.4) |"
@@ -88,55 +55,8 @@ class TestForms:
         assert math.isnan(step.loss)
         assert math.isnan(step.norm)
 
-    def test_memory_that_several_ranks_write_at_once_and_before_the_first_step(self, tmp_path: Path) -> None:
-        def said(rank: int, size: int) -> str:
-            return (
-                f"[Rank {rank}] (after 1 iterations) memory (MB) | allocated: 1 | max allocated: {size}.5 | reserved: 2"
-            )
-
-        first = f"{said(4, 4)} | max reserved: 9.0\n{said(2, 2)} | max reserved: 9.0{said(6, 6)}\n\n"
-        second = f"{said(4, 8)}\n"
-        text = (
-            first
-            + "".join(megatron_line(step, 9.0) for step in (1, 2, 3))
-            + second
-            + megatron_line(1, 7.0)
-            + said(0, 5)
-        )
-        one, other = read(tmp_path, text).runs
-        assert {rank: memory.max_allocated / 2**20 for rank, memory in one.memory.items()} == {4: 4.5, 2: 2.5, 6: 6.5}
-        assert {rank: memory.max_allocated / 2**20 for rank, memory in other.memory.items()} == {4: 8.5, 0: 5.5}
-        assert (one.memory[2].max_reserved, one.memory[6].max_reserved) == (9 * 2**20, 0)
-
-    def test_expected_figures_in_json(self, tmp_path: Path) -> None:
-        rows = [{"rank": 3, "allocated memory": 1.5, "max allocated memory": 2.0}, {"rank": "x"}, 7]
-        data = {"time info": [900.0, 100, 101.5], "lm loss": [3, 2], "memo info": rows}
-        (run,) = read(tmp_path, json.dumps(data), "base.json").runs
-        assert list(run.ranks[0].seconds) == [0.9, 0.1, 0.1015]
-        assert list(run.ranks[0].loss)[:2] == [3.0, 2.0]
-        assert run.memory[3].max_allocated == 2 * 1024**2
-
 
 class TestRanksAndRuns:
-    @pytest.mark.parametrize(
-        "prefix",
-        [
-            *("[rank{}]: ", "[default{}]:", "{}: ", "[1,{}]<stdout>:", "msrun_log/worker_{}.log:"),
-            *(
-                "[20260101 10:00:00][rank-{}/64][INFO ] [trainer.py:1] : ",
-                "[Rank {} | Local Rank 0] 2026-01-01 10:00:00 INFO ",
-            ),
-        ],
-    )
-    def test_prefixes_tell_ranks(self, tmp_path: Path, prefix: str) -> None:
-        lines = [prefix.format(rank) + megatron_line(step, 100 + rank) for step in (1, 2, 3) for rank in (0, 5)]
-        (run,) = read(tmp_path, "".join(lines)).runs
-        assert [(rank.rank, list(rank.number)) for rank in run.ranks] == [(0, [1, 2, 3]), (5, [1, 2, 3])]
-
-    def test_a_time_of_day_is_no_rank(self) -> None:
-        assert split_rank("2026-01-01 10:00:00,000 - INFO")[0] is None
-        assert split_rank("\x1b[32m[rank7]: x\x1b[0m") == (7, "x")
-
     def test_tail_of_several_files_tells_ranks(self, tmp_path: Path) -> None:
         text = "".join(
             f"==> log/worker_{rank}.log <==\n{dynamic_line(step, 100)}" for step in (1, 2) for rank in (0, 1)
@@ -144,57 +64,13 @@ class TestRanksAndRuns:
         (run,) = read(tmp_path, text).runs
         assert [(rank.rank, len(rank)) for rank in run.ranks] == [(0, 2), (1, 2)]
 
-    def test_ranks_without_prefixes_say_the_same(self, tmp_path: Path) -> None:
-        text = "".join(megatron_line(step, 100 + rank) for step in (1, 2, 3) for rank in range(3))
-        (run,) = read(tmp_path, text).runs
-        assert [len(rank) for rank in run.ranks] == [3, 3, 3]
-        assert list(run.ranks[2].seconds) == [0.102] * 3
-
     def test_a_late_rank_is_no_new_run(self, tmp_path: Path) -> None:
         order = [(1, 0), (2, 0), (1, 1), (3, 0), (2, 1), (3, 1)]
         (run,) = read(tmp_path, "".join(megatron_line(step, 100) for step, _ in order)).runs
         assert [len(rank) for rank in run.ranks] == [3, 3]
 
-    def test_a_counter_that_falls_begins_a_run(self, tmp_path: Path) -> None:
-        first, second = megatron_log([500, 100, 101]), megatron_log([700, 200, 201, 202])
-        runs = read(tmp_path, first + second).runs
-        assert [len(run.ranks[0]) for run in runs] == [3, 4]
-        assert [run.repeated for run in runs] == [False, False]
-
-    def test_another_number_of_steps_begins_a_run(self, tmp_path: Path) -> None:
-        text = megatron_log([500, 100]) + megatron_line(11, 52728.1, total=50000)
-        assert [len(run.ranks[0]) for run in read(tmp_path, text).runs] == [2, 1]
-
-    def test_the_same_step_with_another_norm_is_another_run(self, tmp_path: Path) -> None:
-        text = static_line(1, 157149, norm=44.31) + static_line(1, 166756, norm=44.32) + static_line(2, 7637)
-        runs = read(tmp_path, text).runs
-        assert [list(run.ranks[0].number) for run in runs] == [[1], [1, 2]]
-        assert [run.repeated for run in runs] == [False, True]
-
-    def test_what_is_said_between_steps(self, tmp_path: Path) -> None:
-        memory = "[Rank 4] (after 1 iterations) memory (MB) | allocated: 1.5 | max allocated: 2.5 | reserved: 3.0 | max reserved: 4.0\n"
-        text = megatron_line(1, 100) + memory + "saving checkpoint at iteration       1 to x\n" + megatron_line(2, 100)
-        (run,) = read(tmp_path, text + " validation loss at iteration 2 | lm loss value: 1\n").runs
-        assert run.memory[4].max_reserved == 4 * 1024**2
-        assert [(remark.kind, remark.step, remark.line) for remark in run.remarks] == [
-            ("checkpoint", 1, 3),
-            ("evaluation", 2, 5),
-        ]
-
 
 class TestBroken:
-    def test_lines_that_run_into_each_other(self, tmp_path: Path) -> None:
-        text = megatron_line(1, 100).rstrip("\n") + megatron_line(2, 200)
-        assert list(read(tmp_path, text).runs[0].ranks[0].seconds) == [0.1, 0.2]
-
-    def test_damaged_lines_are_counted_and_named(self, tmp_path: Path) -> None:
-        text = (
-            megatron_log([100, 100])
-            + " iteration 3/ 100 | elapsed time per iteration (ms): nan |\nper_step_time: 5ms\n"
-        )
-        log = read(tmp_path, text)
-        assert (log.damaged, log.damaged_count) == ((3, 4), 2)
-
     def test_a_cut_off_time_is_not_taken(self, tmp_path: Path) -> None:
         whole = megatron_log([100, 100])
         log = read(tmp_path, whole + megatron_line(3, 6543.2)[:100])
@@ -241,16 +117,6 @@ class TestBroken:
         with pytest.raises(TraceError, match=what):
             read(tmp_path, text, "base.json")
 
-    def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(TraceError, match="no such file"):
-            read_training_log(tmp_path / "none.log")
-
-    def test_absurd_counters_are_damaged(self, tmp_path: Path) -> None:
-        text = megatron_log([100, 100]) + megatron_line(10**14, 100) + megatron_line(3, 1e12)
-        log = read(tmp_path, text)
-        assert log.damaged_count == 2
-        assert len(log.runs[0].ranks[0]) == 2
-
     def test_a_rate_alone(self) -> None:
         assert parse_rate("| 0.12096 samples/s/p  1 day") == 0.12096
         assert math.isnan(parse_rate("samples/s/p"))
@@ -279,6 +145,136 @@ def test_public_logs(name: str, medians: list[float]) -> None:
     assert [median(one[1:] or one) for one in times] == pytest.approx(medians)
 
 
-def test_a_figure_is_a_number_from_none_up() -> None:
-    assert [_parse_positive(text) for text in ("0", "0.0", "2.5")] == [0, 0, 2.5]
-    assert all(math.isnan(_parse_positive(text)) for text in ("-1", "inf", "nan", "many"))
+def numbers(log: TrainingLog) -> list[list[list[int]]]:
+    return [[list(rank.number) for rank in run.ranks] for run in log.runs]
+
+
+@pytest.mark.parametrize(("most", "dropped"), [(2, 3), (5, 0), (4, 1)])
+def test_so_many_steps_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, dropped: int) -> None:
+    monkeypatch.setattr(training_log, "_MOST_STEPS", most)
+    log = read(tmp_path, megatron_log([100] * 5))
+    assert (numbers(log), log.dropped) == ([[[*range(1, most + 1)]]], dropped)
+
+
+@pytest.mark.parametrize(("most", "dropped"), [(1, 4), (2, 2), (3, 0)])
+def test_so_many_ranks_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, dropped: int) -> None:
+    monkeypatch.setattr(training_log, "_MOST_RANKS", most)
+    text = "".join(f"[rank{rank}]: {megatron_line(step, 9)}" for step in (1, 2) for rank in (4, 5, 6))
+    log = read(tmp_path, text)
+    assert (numbers(log), log.dropped) == ([[[1, 2]] * most], dropped)
+    assert [rank.rank for rank in log.runs[0].ranks] == [4, 5, 6][:most]
+    said = megatron_line(1, 9) + "".join(MEMORY.format(rank, 1, 2) for rank in (1, 2, 3, 1))
+    assert list(read(tmp_path, said).runs[0].memory) == [1, 2, 3][:most]
+    # Without prefixes each is another rank's: those beyond the most are dropped.
+    log = read(tmp_path, megatron_line(1, 9) * 3)
+    assert (numbers(log), log.dropped) == ([[[1]] * most], 3 - most)
+
+
+@pytest.mark.parametrize(("most", "dropped"), [(1, 2), (2, 1), (3, 0)])
+def test_so_many_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, dropped: int) -> None:
+    monkeypatch.setattr(training_log, "_MOST_RUNS", most)
+    log = read(tmp_path, "".join(megatron_line(7, 9, total=total) for total in (10, 20, 30)))
+    assert ([run.total for run in log.runs], log.dropped) == ([10, 20, 30][:most], dropped)
+
+
+def test_so_many_damaged_lines_and_remarks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_log, "_MOST_DAMAGED", 2)
+    monkeypatch.setattr(training_log, "_MOST_REMARKS", 2)
+    damaged, saved = "per_step_time: 5ms\n", "......Saving ckpt......\n"
+    log = read(tmp_path, saved + megatron_line(1, 9) + damaged * 3 + saved * 2 + "Eval result: 1\n")
+    assert (log.damaged, log.damaged_count) == ((3, 4), 3)
+    assert [(one.kind, one.step, one.line) for one in log.runs[0].remarks] == [
+        ("checkpoint", 1, 6),
+        ("checkpoint", 1, 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "found"),
+    [
+        ([(0, 1), (0, 2), (1, 1), (1, 2)], [[[1, 2, 3, 4]]]),
+        ([(0, 1), (0, 2), (1, 3)], [[[1, 2, 3]]]),  # counters that go on
+        ([(0, 1), (0, 2), (1, 2), (1, 3)], [[[1, 2, 4, 5]]]),
+        ([(0, 1), (0, 2), (0, 3), (2, 1)], [[[1, 2, 3]], [[1]]]),
+        ([(0, 1), (0, 2), (1, 1), (0, 1), (0, 2)], [[[1, 2, 3]], [[1, 2]]]),
+    ],
+)
+def test_epochs_of_the_first_release_of_mindspeed(
+    tmp_path: Path, epochs: list[tuple[int, int]], found: list[list[list[int]]]
+) -> None:
+    assert numbers(read(tmp_path, "".join(OLD.format(*one) for one in epochs))) == found
+
+
+def test_epochs_of_the_static_graph(tmp_path: Path) -> None:
+    text = "".join(static_line(step, 100, total=5, epoch=epoch) for epoch, step in ((0, 2), (1, 3), (3, 1)))
+    assert numbers(read(tmp_path, text)) == [[[2, 3, 11]]]
+
+
+def test_a_rate_belongs_to_the_step_before_it(tmp_path: Path) -> None:
+    log = read(tmp_path, "| 9.5 samples/s/p\n" + static_line(1, 1000, rate=2.5) + "| 3.5 samples/s/p\n")
+    assert (log.orphans, list(log.runs[0].ranks[0].rate)) == (1, [3.5])
+    assert read(tmp_path, static_line(1, 1000)).orphans == 0
+
+
+def test_memory_of_a_run_that_has_not_begun_is_of_the_next(tmp_path: Path) -> None:
+    """A report after step 5 is of the run whose last step was 5 or less; one after step 1 is of a run to come."""
+    text = MEMORY.format(0, 1, 2) + megatron_line(1, 9) + megatron_line(5, 9)
+    text += MEMORY.format(1, 5, 3) + MEMORY.format(2, 1, 4) + megatron_line(1, 9) + MEMORY.format(3, 1, 5)
+    one, other = read(tmp_path, text).runs
+    assert ({rank: told.steps for rank, told in one.memory.items()}, list(other.memory)) == ({0: 1, 1: 5}, [2, 3])
+
+
+def test_the_same_step_is_another_ranks_if_it_says_the_same(tmp_path: Path) -> None:
+    first = megatron_log([100, 100, 100])
+    # One step late at most, and with the same norm: a rank. Two steps late, or with another norm: a run.
+    assert numbers(read(tmp_path, first + megatron_line(3, 90))) == [[[1, 2, 3], [3]]]
+    assert numbers(read(tmp_path, first + megatron_line(2, 90))) == [[[1, 2, 3], [2]]]
+    assert numbers(read(tmp_path, first + megatron_line(1, 90))) == [[[1, 2, 3]], [[1]]]
+    assert numbers(read(tmp_path, first + megatron_line(3, 90, norm=7.0))) == [[[1, 2, 3]], [[3]]]
+    assert [run.repeated for run in read(tmp_path, first + megatron_line(3, 90, norm=7.0)).runs] == [False, True]
+
+
+def test_a_log_of_a_rank_and_where_it_ends(tmp_path: Path) -> None:
+    told: list[int] = []
+    text = megatron_line(1, 9)
+    path = tmp_path / "worker_12.log"
+    path.write_text(text + "x", "utf-8")
+    log = read_training_log(path, told.append)
+    assert (log.rank, log.cut_off, sum(told)) == (12, True, len(text) + 1)
+    assert not read(tmp_path, text).cut_off
+    assert read(tmp_path, text).rank is None
+
+
+def test_the_columns_of_a_baseline_are_as_long_as_its_times(tmp_path: Path) -> None:
+    data = {"time info": [100, 200, 300], "loss": [9, 9, 9], "lm loss": [1.5], "throughput": [5, 6, 7, 8]}
+    log = read(tmp_path, json.dumps(data), "rank_3.json")
+    (steps,) = log.runs[0].ranks
+    assert (list(steps.number), list(steps.line), list(steps.seconds)) == ([1, 2, 3], [0, 0, 0], [0.1, 0.2, 0.3])
+    assert [math.isnan(loss) for loss in steps.loss] == [False, True, True]
+    assert (steps.loss[0], list(steps.tflops)) == (1.5, [5, 6, 7])
+    assert (log.runs[0].total, log.runs[0].repeated, log.rank) == (0, False, 3)
+    bad = [True, "1", None, 1e400]
+    log = read(tmp_path, json.dumps({"time": [1] * 4, "loss": bad}), "x.json")
+    assert all(math.isnan(loss) for loss in log.runs[0].ranks[0].loss)
+    with pytest.raises(TraceError):  # lists in a log are no baseline
+        read(tmp_path, json.dumps(data), "x.log")
+
+
+@pytest.mark.parametrize("time", [0, 0.0, -1.0, 1e10, "1.5", None, True])
+def test_a_step_takes_some_time_and_not_for_ever(time: object, tmp_path: Path) -> None:
+    file = tmp_path / "baseline.json"
+    file.write_text(json.dumps({"time info": [1200.0, time]}), encoding="utf-8")
+    with pytest.raises(TraceError) as caught:
+        read_baseline(file)
+    assert caught.value.message.params == {"list": "time info", "place": 2}
+
+
+@pytest.mark.parametrize(("size", "kept"), [(0, True), (1.5, True), (-1.0, False), (1e9, False), ("1", False)])
+def test_memory_is_mebibytes_from_none_up(size: object, kept: bool, tmp_path: Path) -> None:  # noqa: FBT001 - parametrised
+    file = tmp_path / "baseline.json"
+    memory = [{"rank": 3, "allocated memory": size, "max allocated memory": 2.5}]
+    file.write_text(json.dumps({"time": [1200.0], "memo info": memory}), encoding="utf-8")
+    found = read_baseline(file).memory
+    assert list(found) == ([3] if kept else [])
+    if isinstance(size, int | float) and kept:
+        assert (found[3].allocated, found[3].max_allocated) == (size * MIB, 2.5 * MIB)
