@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -15,7 +14,7 @@ from ms_tune.dialects.megatron.read import inputs_of
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.refusals import check_split, validated
 from ms_tune.dialects.megatron.write import canonical, remedy, same_layers
-from ms_tune.enums import LayerKind, RecomputeMode
+from ms_tune.enums import RecomputeMode
 from tests.oracle.make_megatron_layers import FILE, shortened
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
 from tests.oracle.megatron_layers import command_with as command
@@ -66,63 +65,6 @@ def test_two_features_that_replace_one_function_stop_the_program_before_all_else
     assert stops(replace(both, schedule="dualpipev", layer_list="4,4,4,4")) == told
     assert normalize_megatron(replace(both, in_advance=False)).failure is None
     assert remedy(both) is not None
-
-
-def test_block_counts_from_the_first_layer_of_each_chunk() -> None:
-    block = replace(EIGHT, granularity="full", method="block", number=1)
-    assert full(block) == [0, 4]
-    assert full(replace(block, layers_of_chunk=2)) == [0, 2, 4, 6]
-    assert full(replace(block, layers_of_chunk=2, by_rank=True)) == [0, 2]
-    assert full(replace(block, layers_of_chunk=2, by_rank=True, number=3)) == [0, 1, 2, 3, 4, 6]
-
-
-def test_uniform_needs_groups_of_one_size() -> None:
-    uniform = replace(EIGHT, granularity="full", method="uniform", number=2)
-    assert full(uniform) == list(range(8))
-    assert stops(replace(uniform, number=3)) == "IndexError: list index out of range"
-    assert stops(replace(uniform, number=0)).startswith("endless-loop")
-
-
-def test_swap_takes_the_place_of_recomputation() -> None:
-    swapped = replace(EIGHT, granularity="full", method="block", number=2, swap=True)
-    assert full(swapped) == []
-    assert problems(swapped) == ["swap-instead"]
-
-
-def test_a_layer_list_moves_the_numbers() -> None:
-    listed = replace(EIGHT, layer_list="3,5", norm=True, norm_layers=1)
-    plan = normalize_megatron(listed)
-    assert plan.placement == ((3, 5),)
-    assert [problem.id for problem in plan.problems] == ["numbered"]
-    assert problems(replace(listed, norm_layers=None)) == []  # whatever the numbers, all of them
-
-
-def test_layers_that_do_nothing_are_no_experts() -> None:
-    plan = normalize_megatron(replace(EIGHT, noop="0,7", experts=4, dense=1))
-    assert [layer.kind for layer in plan.layers] == [LayerKind.NOOP, *[LayerKind.EXPERTS] * 6, LayerKind.NOOP]
-    assert plan.problems == ()
-
-
-def test_the_frequency_of_experts_needs_dense_layers() -> None:
-    sparse = replace(EIGHT, experts=4, frequency=2)
-    assert {layer.kind for layer in normalize_megatron(sparse).layers} == {LayerKind.EXPERTS}
-    assert problems(sparse) == ["frequency-ignored"]
-    kinds = [layer.kind for layer in normalize_megatron(replace(sparse, dense=1)).layers]
-    assert [kind is LayerKind.EXPERTS for kind in kinds] == [False, False, True, False, True, False, True, False]
-
-
-def test_dualpipev_comes_back() -> None:
-    plan = normalize_megatron(
-        replace(EIGHT, schedule="dualpipev", others={"untie_embeddings_and_output_weights": True})
-    )
-    assert plan.placement == ((2, 2), (2, 2))
-    assert [layer.stage for layer in plan.layers] == [0, 0, 1, 1, 1, 1, 0, 0]
-
-
-def test_prediction_layers_are_never_recomputed_in_full() -> None:
-    plan = normalize_megatron(replace(EIGHT, granularity="full", method="uniform", number=1, ahead=2))
-    assert [layer.recompute for layer in plan.layers[8:]] == [RecomputeMode.NONE, RecomputeMode.NONE]
-    assert {layer.kind for layer in plan.layers[8:]} == {LayerKind.PREDICTION}
 
 
 @pytest.mark.parametrize(
@@ -199,10 +141,6 @@ def test_what_would_pass(changes: dict[str, object], said: str) -> None:
     assert found.params["changes"] == said
 
 
-def test_nothing_is_proposed_that_does_not_pass() -> None:
-    assert remedy(replace(EIGHT, layers=9)) is None
-
-
 @pytest.mark.parametrize(
     ("changes", "trap"),
     [
@@ -220,27 +158,11 @@ def test_traps(changes: dict[str, object], trap: str) -> None:
     assert problems(replace(EIGHT, **changes)) == [trap]  # type: ignore[arg-type]  # fields by name
 
 
-def test_chunks_are_counted_otherwise_since_2_3() -> None:
-    """MindSpeed's second function asks for the option since then; the first one always did."""
-    partly = replace(EIGHT, layers_of_chunk=2, activation=True, activation_layers=1)
-
-    def parts(release: str) -> list[int]:
-        plan = normalize_megatron(replace(partly, release=release))
-        return [layer.layer for layer in plan.layers if layer.select_patterns]
-
-    assert parts("2.2") == [0, 2]
-    assert parts("2.3") == [0, 2, 4, 6]
-
-
 def test_absurd_tables_are_bounded() -> None:
     rows = parse_table("[[1]*99999999999999]")
     assert len(rows) == MOST_LAYERS
     with pytest.raises(FrameworkStop):
         parse_table("[" * 100_000)
-
-
-def test_the_recorded_answers_are_where_the_script_writes_them() -> None:
-    assert Path(__file__).parents[1] / "data" / "megatron_layers.json" == FILE
 
 
 def test_the_canonical_form_keeps_every_layer_and_is_its_own() -> None:

@@ -20,77 +20,11 @@ def counts(plan: LayerPlan) -> list[list[int]]:
     return [list(row) for row in plan.placement]
 
 
-def ids(plan: LayerPlan) -> set[str]:
-    return {problem.id for problem in plan.problems}
-
-
 def failure(plan: LayerPlan) -> str:
     assert plan.failure is not None
     assert plan.formative is None
     assert plan.layers == ()
     return f"{plan.failure.exception}: {plan.failure.text}"
-
-
-@pytest.mark.parametrize("interleave_num", [1, 2, None])
-def test_without_interleave_there_is_one_chunk(interleave_num: int | None) -> None:
-    plan = normalize(RecomputeInputs(layers=8, stages=2, interleave_num=interleave_num))
-    assert counts(plan) == [[4, 4]]
-    assert ids(plan) == ({"interleave-off"} if interleave_num == 2 else set())
-
-
-def test_interleave_with_an_offset_for_every_cell() -> None:
-    offset = [[0, 1, 1, 1, 1], [1, 1, 1, 1, 0]]
-    plan = normalize(RecomputeInputs(layers=48, stages=5, offset=offset, interleave=True, interleave_num=2))
-    assert counts(plan) == [[4, 5, 5, 5, 5], [5, 5, 5, 5, 4]]
-    assert [(plan.layers[n].stage, plan.layers[n].chunk) for n in (0, 3, 4, 23, 24, 47)] == [
-        (0, 0),
-        (0, 0),
-        (1, 0),
-        (4, 0),
-        (0, 1),
-        (4, 1),
-    ]
-    assert not plan.problems
-
-
-def test_a_number_as_offset_is_added_on_every_stage() -> None:
-    plan = normalize(RecomputeInputs(layers=9, stages=4, offset=1))
-    assert counts(plan) == [[3, 3, 3, 3]]
-    assert [layer.stage for layer in plan.layers] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert ids(plan) == {"offset-repeated", "stage-empty"}
-
-
-def test_a_list_as_offset_is_added_in_every_chunk() -> None:
-    plan = normalize(RecomputeInputs(layers=9, stages=2, offset=[0, 1], interleave=True, interleave_num=2))
-    assert counts(plan) == [[2, 3], [2, 3]]
-    assert "offset-repeated" in ids(plan)
-
-
-def test_a_list_that_adds_up_to_nothing_is_sound_in_every_chunk() -> None:
-    plan = normalize(RecomputeInputs(layers=16, stages=2, offset=[-1, 1], interleave=True, interleave_num=2))
-    assert counts(plan) == [[3, 5], [3, 5]]
-    assert not plan.problems
-
-
-def test_the_first_stage_may_be_empty() -> None:
-    plan = normalize(RecomputeInputs(layers=8, stages=4, offset=[-2, 1, 1, 0]))
-    assert counts(plan) == [[0, 3, 3, 2]]
-    assert ids(plan) == {"stage-empty"}
-
-
-def test_zero_bubble_runs_the_second_chunk_backwards() -> None:
-    plan = normalize(
-        RecomputeInputs(
-            layers=9,
-            stages=4,
-            offset=[[0, 0, 0, 1], [0, 0, 0, 0]],
-            interleave=True,
-            interleave_num=2,
-            scheduler="zero_bubble_v",
-        )
-    )
-    assert counts(plan) == [[1, 1, 1, 2], [1, 1, 1, 1]]
-    assert [layer.stage for layer in plan.layers] == [0, 1, 2, 3, 3, 3, 2, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -136,18 +70,6 @@ def test_offsets_that_the_framework_refuses(offset: object, text: str) -> None:
     assert plan.problems[0].id == "offset-rejected"
 
 
-def test_one_stage_takes_any_offset_and_forgets_it() -> None:
-    plan = normalize(RecomputeInputs(layers=5, offset=[7, 7]))
-    assert counts(plan) == [[5]]
-    assert ids(plan) == {"offset-ignored"}
-
-
-def test_floats_lose_their_fraction() -> None:
-    plan = normalize(RecomputeInputs(layers=5, stages=2, offset=[0.9, 1.2]))
-    assert counts(plan) == [[2, 3]]
-    assert ids(plan) == {"offset-rounded"}
-
-
 def test_a_chunk_number_is_needed_with_interleave() -> None:
     plan = normalize(RecomputeInputs(layers=8, stages=2, interleave=True, interleave_num=None, legacy=False))
     assert failure(plan) == "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'"
@@ -156,11 +78,6 @@ def test_a_chunk_number_is_needed_with_interleave() -> None:
 def test_only_one_scheduler_goes_without_interleave() -> None:
     plan = normalize(RecomputeInputs(layers=8, stages=2, scheduler="seqpipe"))
     assert failure(plan).startswith("TypeError: When pipeline_interleave is False, 'seqpipe' is not supported")
-
-
-def test_a_part_of_a_multi_modal_model_has_stages_of_its_own() -> None:
-    plan = normalize(RecomputeInputs(layers=4, stages=6, stage_num=2, start_stage=3))
-    assert [layer.stage for layer in plan.layers] == [3, 3, 4, 4]
 
 
 @given(

@@ -37,14 +37,6 @@ def test_sizes_beyond_all_bounds(sizes: tuple[int, int, int]) -> None:
     assert refusal(NONE, *sizes) == ("sizes", wanted)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 2, 2), (MOST, 2, 1)])
-def test_sizes_within_the_bounds(sizes: tuple[int, int, int]) -> None:
-    layers, stages, chunks = sizes
-    plan = plan_sapp(NONE, Sizes(layers, stages, chunks))
-    assert plan.placement == ((layers // stages // chunks,) * stages,) * chunks
-    assert {layer.recompute for layer in plan.layers} == {RecomputeMode.NONE}
-
-
 @pytest.mark.parametrize(
     ("table", "size"), [([[1], [1]], "2 x 1"), ([[1, 1, 1]], "1 x 3"), ([[1, 1], [1, 1]], "2 x 2"), ([[1]], "1 x 1")]
 )
@@ -60,11 +52,6 @@ def test_another_shape(key: str, table: Table, size: str) -> None:
 def test_offsets_that_place_other_layers_than_there_are(offset: Table, placed: int) -> None:
     """Also where the sum is right and a cell would hold fewer than none."""
     assert refusal(SappLists(offset, None, None, None)) == ("offset", {"layers": 8, "placed": placed})
-
-
-@pytest.mark.parametrize(("offset", "counts"), [([[1, -1]], (5, 3)), ([[-3, 3]], (1, 7)), ([[0, 0]], (4, 4))])
-def test_offsets_that_place_them_all(offset: Table, counts: tuple[int, int]) -> None:
-    assert plan_sapp(SappLists(offset, None, None, None), Sizes(8, 2)).placement == (counts,)
 
 
 @pytest.mark.parametrize("key", sapp_lists.KEYS[1:])
@@ -139,13 +126,6 @@ def test_texts_without_lists_and_texts_too_long() -> None:
     assert parse_refusal(longest)[0] == "nothing"
     assert parse_refusal(longest + "x") == ("too-long", {"limit": sapp_lists._LONGEST})
     assert parse_refusal("recompute: [1]\nrecompute: [1]\n") == ("twice", {"key": "recompute"})
-
-
-def test_a_place_may_hold_no_layer() -> None:
-    plan = plan_sapp(parse_sapp("offset: [[2, -2]]\nrecompute: [[1, 0]]"), Sizes(4, 2))
-    assert plan.placement == ((4, 0),)
-    with pytest.raises(UsageError):
-        plan_sapp(parse_sapp("offset: [[3, -3]]"), Sizes(4, 2))
 
 
 def printed(kinds: list[list[list[int]]], fulls: list[list[list[int]]], *, named: bool = True) -> str:

@@ -115,11 +115,6 @@ def test_a_layer_for_each_stage_leaves_one_chunk() -> None:
     assert_hint(INTERLEAVED.replace("num_layers: 8", "num_layers: 2"), "model.model_config.pp_interleave_num: 1")
 
 
-def test_a_layer_for_each_place_is_enough() -> None:
-    config = STATIC.replace("num_layers: 8", "num_layers: 4").replace("offset: 0", "offset: [1, 1, 0, 0]")
-    assert_hint(config, "model.model_config.offset: 0")
-
-
 @pytest.mark.parametrize(
     ("written", "hint"),
     [

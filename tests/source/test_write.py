@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 NOBODY = 65534
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
-OLD, NEW = "".join(f"a: {n:06}\n" for n in range(40_000)), "".join(f"b: {n:06}\n" for n in range(50_000))
 CONFIG = """\
 use_legacy: True
 trainer: {}
@@ -242,42 +241,6 @@ def test_what_a_killed_run_left_is_removed_and_what_is_being_written_is_not(tmp_
         assert part.exists()
         assert not left.exists()
     assert {one.name for one in tmp_path.iterdir()} == {"a.yaml", "other.yaml"}
-
-
-LOOP = """
-import sys
-from pathlib import Path
-from ms_tune.source.atomic_write import write_back
-from tests.source.test_write import NEW, OLD
-file = Path(sys.argv[1])
-print('ready', flush=True)
-while True:
-    write_back(file, OLD, NEW)
-    write_back(file, NEW, OLD)
-"""
-
-
-@pytest.mark.slow
-def test_killed_while_writing(tmp_path: Path) -> None:
-    """Killed at 40 random moments of writing nothing else than this file."""
-    file = tmp_path / "a.yaml"
-    file.write_text(OLD)
-    moments = random.Random(12)  # noqa: S311 - the same moments at every run
-    left = 0
-    for _ in range(40):
-        with subprocess.Popen([sys.executable, "-c", LOOP, str(file)], stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            time.sleep(moments.uniform(0.0, 0.03))
-            child.send_signal(signal.SIGKILL)
-        text = file.read_text()
-        assert text in (OLD, NEW)
-        left += len(list(tmp_path.iterdir())) - 1
-        if text == NEW:
-            write_back(file, NEW, OLD)
-    assert left  # or else no kill hit the moment that this test is about
-    write_back(file, OLD, NEW)
-    assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.errors import ConfigError
-from ms_tune.facts.launchers import launcher_named
 from ms_tune.source.shell.read import Launch, Launches, read_launches
 from ms_tune.source.shell.values import Reason
 
@@ -262,11 +261,6 @@ def test_any_text_is_read(text: str) -> None:
     for launch in found.launches:
         for argument in launch.arguments:
             assert 0 <= argument.place.start <= argument.place.end <= len(text)
-
-
-def test_an_unknown_command_is_no_launcher() -> None:
-    assert launcher_named("/opt/x/python3.12") is launcher_named("python")
-    assert launcher_named("pythonic") is None
 
 
 @pytest.mark.parametrize(
