@@ -67,6 +67,14 @@ def test_an_empty_first_stage_is_one_for_the_embedding() -> None:
     assert "convert-empty" in ids(convert_plan(plan, MINDFORMERS_PYNATIVE))
 
 
+def test_chunks_of_one_stage_become_one() -> None:
+    values = RecomputeValues(recompute=[[1], [1]])
+    plan = normalize(RecomputeInputs(layers=4, interleave=True, interleave_num=2, values=values))
+    converted = convert_plan(plan, MINDFORMERS_PYNATIVE)
+    assert "convert-chunks-merged" in ids(converted)
+    assert converted.values["recompute.full_recompute_layer"] == ["0", "2"]
+
+
 def test_an_unknown_dialect() -> None:
     with pytest.raises(ValueError, match="megatrons"):
         convert_plan(pynative(), "megatrons")

@@ -51,39 +51,9 @@ def full(plan: LayerPlan) -> list[int]:
             ),
         ),
         ("null", "TypeError: object of type 'NoneType' has no len()"),
-        ("[[0], [1]]", "AttributeError: 'list' object has no attribute 'split'"),
-        (
-            "['0-6']",
-            (
-                "ValueError: The length of 'pipeline_parallel_layers_per_stage' (1) must equal 'pipeline_parallel' (2), "
-                "but got 1 entries for 2 PP ranks."
-            ),
-        ),
-        (
-            "['0-2,3', '4-6']",
-            (
-                "ValueError: PP rank 0 has 2 chunk(s) in 'pipeline_parallel_layers_per_stage' (got '0-2,3'), but "
-                "'pipeline_parallel_interleave_num' is 1. Each PP rank must have exactly 1 comma-separated chunk(s)."
-            ),
-        ),
         (
             "['0-x', '4-6']",
             "ValueError: Invalid layer range format: 0-x. Layer IDs must be integers, got '0' and 'x'",
-        ),
-        (
-            "['3-0', '4-6']",
-            "ValueError: Invalid layer range format: 3-0. layer_start must be less than or equal to layer_end.",
-        ),
-        (
-            "['0-1-2', '4-6']",
-            "ValueError: Invalid layer range format: 0-1-2. Expected format is 'start-end' or 'single_layer'.",
-        ),
-        (
-            "3",
-            (
-                "TypeError: Expected typing.Union[typing.List[typing.List[int]], typing.List[str], str, NoneType] for "
-                "'ParallelismConfig.pipeline_parallel_layers_per_stage', got int (3)"
-            ),
         ),
     ],
 )
@@ -111,20 +81,6 @@ def test_ranges_that_do_not_cover_the_model_pass_without_a_word(value: str, prob
     ("recompute", "text"),
     [
         (
-            "{mode: full, full_recompute_layer: ['0-8']}",
-            (
-                "ValueError: TrainConfig.recompute_config.recompute.full_recompute_layer[0]: layer id 8 out of range "
-                "[0, 7], got '0-8'"
-            ),
-        ),
-        (
-            "{mode: full, full_recompute_layer: [-1]}",
-            (
-                "ValueError: TrainConfig.recompute_config.recompute.full_recompute_layer[0]: invalid layer spec -1; "
-                "expected one non-negative integer or 'start-end' (e.g. '5', '0-19')"
-            ),
-        ),
-        (
             "{mode: full, full_recompute_layer: ['0-2', '2']}",
             (
                 "ValueError: TrainConfig.recompute_config.recompute.full_recompute_layer: layer specs must be in strictly "
@@ -132,19 +88,9 @@ def test_ranges_that_do_not_cover_the_model_pass_without_a_word(value: str, prob
             ),
         ),
         (
-            "{mode: full}",
-            "ValueError: TrainConfig.recompute: mode is 'full' but full_recompute_layer is missing or empty",
-        ),
-        ("{mode: full, full_recompute_layer: 0-3}", "TypeError: 'str' object does not support item assignment"),
-        ("{mode: full, full_recompute_layer: True}", "TypeError: 'bool' object is not iterable"),
-        ("{mode: null}", "ValueError: RecomputeConfig.mode must be 'None', 'full', or 'select', got None"),
-        ("{mode: none}", "ValueError: RecomputeConfig.mode must be 'None', 'full', or 'select', got none"),
-        (
             "{full_recompute_layers: [0]}",
             "ValueError: Unknown configuration keys for RecomputeConfig: ['full_recompute_layers']",
         ),
-        ("True", "TypeError: Expected RecomputeConfig for 'TrainConfig.recompute', got bool"),
-        ("null", "TypeError: Field 'TrainConfig.recompute' cannot be None"),
         (
             "{mode: select, full_recompute_layer: [0], select_module: {mlp: [x]}}",
             "ValueError: invalid literal for int() with base 10: 'x'",
@@ -162,13 +108,6 @@ def test_recompute_that_the_framework_refuses(recompute: str, text: str) -> None
         ("default_prefetch: 0", "ValueError: TrainConfig.swap_config.default_prefetch: value 0 out of range [1, 7]"),
         ("layer_swap: {layers: [1]}", "TypeError: TrainConfig.swap_config.layer_swap must be a list, got dict"),
         (
-            "layer_swap: [{layers: ['7']}]",
-            (
-                "ValueError: TrainConfig.swap_config.layer_swap[0].layers: max layer id 7 plus prefetch 1 exceeds "
-                "num_layers (8); max allowed layer id is 6"
-            ),
-        ),
-        (
             "layer_swap: [{layers: True}]",
             (
                 "TypeError: TrainConfig.swap_config.layer_swap[0].layers: expected list/tuple of layer ids or ranges like "
@@ -179,37 +118,6 @@ def test_recompute_that_the_framework_refuses(recompute: str, text: str) -> None
 )
 def test_swap_that_the_framework_refuses(swap: str, text: str) -> None:
     assert failure(plan_of(f"swap: {{enable: True, {swap}}}")) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("swap: {enable: True}", {"swap-of-nothing"}),
-        ("swap: {layer_swap: [{layers: [1]}]}", {"switched-off"}),
-        ("recompute: {full_recompute_layer: [0]}", {"mode-none"}),
-        ("recompute: {mode: full, full_recompute_layer: [0], select_module: {mlp: [0]}}", {"select-in-full"}),
-        (
-            "recompute: {mode: select, full_recompute_layer: [0], select_module: {mlp: [99]}}",
-            {"ranges-unchecked", "no-match"},
-        ),
-        ("recompute_comm: {select_module: {mlp: [0]}}", {"switched-off"}),
-        (
-            "recompute: {mode: full, full_recompute_layer: [1]}\nswap: {enable: True, layer_swap: [{layers: [1]}]}",
-            {"swap-and-recompute"},
-        ),
-        (
-            "swap: {enable: True, op_swap: [{op_name: mlp, layers: [0]}, {op_name: mlp, layers: [1]}]}",
-            {"last-entry-only"},
-        ),
-        ("parallelism: {pipeline_parallel_interleave_num: 2}", {"interleave-ignored"}),
-        ("parallelism: {pipeline_parallel_layers_per_stage: ['0-7']}", {"layers-per-stage-ignored"}),
-        ("parallelism: {pipeline_parallel: 2, pipeline_parallel_interleave_num: -1}", {"no-chunks"}),
-    ],
-)
-def test_what_passes_without_a_word(text: str, found: set[str]) -> None:
-    plan = plan_of(text)
-    assert plan.failure is None
-    assert ids(plan) == found
 
 
 @pytest.mark.parametrize(

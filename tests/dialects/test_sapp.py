@@ -70,13 +70,6 @@ def test_kinds_that_do_not_count_the_layers_recomputed_in_full() -> None:
     assert refusal(comm) == ("not-cumulative", {"key": "select_comm_recompute", **where})
 
 
-def test_all_that_a_cell_holds() -> None:
-    plan = plan_sapp(SappLists(None, [[4, 1]], [[4, 3]], [[4, 4]]), Sizes(8, 2))
-    assert [layer.recompute is RecomputeMode.FULL for layer in plan.layers] == [True] * 5 + [False] * 3
-    operators = [(bool(layer.select_patterns), bool(layer.comm_patterns)) for layer in plan.layers]
-    assert operators == [(False, False)] * 5 + [(True, True)] * 2 + [(False, True)]
-
-
 def parse_refusal(text: str) -> tuple[str, dict[str, object]]:
     with pytest.raises(UsageError) as refused:
         parse_sapp(text)

@@ -99,23 +99,7 @@ def test_the_guides_fourth_example_with_recompute() -> None:
     [
         ({"swap": 1}, {}, "TypeError: The 'swap' must be a bool, but got int."),
         ({"layer_swap": 3}, {}, "ValueError: layer_swap must be a list or dict"),
-        ({"layer_swap": [{"layers": [1]}]}, {}, "KeyError: 'backward_prefetch'"),
         ({"op_swap": [{"layers": [1], "backward_prefetch": 1}]}, {}, "KeyError: 'op_name'"),
-        ({"layer_swap": [{"backward_prefetch": 0, "layers": [1]}]}, {}, "must be positive, but get 0."),
-        ({"layer_swap": [{"backward_prefetch": "Auto", "layers": [1]}]}, {}, "must be positive, but get Auto."),
-        ({"layer_swap": [{"backward_prefetch": True, "layers": [1]}]}, {}, "but got 'True' with type 'bool'."),
-        ({"layer_swap": [{"backward_prefetch": 1, "layers": [[1]]}]}, {}, "must be int, but get <class 'list'>."),
-        ({"default_prefetch": 0}, {}, "but get <class 'int'> and 0."),
-        (
-            {"layer_swap": [{"backward_prefetch": 1, "layers": True}, {"backward_prefetch": 2, "layers": [1]}]},
-            {},
-            "Inconsistent 'backward_prefetch' values.",
-        ),
-        ({}, {"recompute": [[1]]}, "element of it must be int, but get <class 'list'>."),
-        ({}, {"select_recompute": ["x"]}, "element of it must be int, but get <class 'str'>."),
-        ({}, {"select_recompute": {"x": True}}, "must be list when enabling swap, but get <class 'bool'>."),
-        ({}, {"recompute": 3}, "AttributeError: 'int' object has no attribute 'items'"),
-        ({}, {"recompute": {}}, "ValueError: Illegal input list for select_recompute: {}"),
     ],
 )
 def test_what_the_framework_refuses(swap: dict[str, Any], recompute: dict[str, Any], words: str) -> None:
@@ -148,22 +132,12 @@ ENTRY = {"backward_prefetch": 1, "layers": [1]}
 @pytest.mark.parametrize(
     ("swap", "recompute", "text"),
     [
-        ({"layer_swap": "x"}, {}, "ValueError: layer_swap must be a list or dict"),
-        ({"op_swap": 3}, {}, "ValueError: op_swap must be a list or dict"),
-        ({"layer_swap": [3]}, {}, "AttributeError: 'int' object has no attribute 'get'"),
         (
             {"layer_swap": [{**ENTRY, "layers": 3}]},
             {},
             "ValueError: Invalid layer_swap configuration: 3. Expected 'layers' to be a list, tuple, or bool.",
         ),
-        (
-            {"layer_swap": [ENTRY, {**ENTRY, "backward_prefetch": 2, "layers": True}]},
-            {},
-            "Invalid layer_swap configuration at index 1: {'backward_prefetch': 2, 'layers': True}. Inconsistent 'backward_prefetch' values.",
-        ),
-        ({"default_prefetch": "x"}, {}, "Type of default_prefetch must be int and value of it must be positive, but get <class 'str'> and x."),
         ({"op_swap": [{**ENTRY, "op_name": "a", "backward_prefetch": 0}]}, {}, "Type of op_swap(a).backward_prefetch must be int and the value of op_swap(a).backward_prefetch must be positive, but get 0."),
-        ({"op_swap": [{**ENTRY, "op_name": "a", "layers": [True, "x"]}]}, {}, "Expected 'layers' to be a list of ints or list of lists of ints."),
         ({}, {"select_recompute": {1: [1]}}, "ValueError: Op_name of select_recompute must be str when enabling swap, but get <class 'int'>."),
     ],
 )  # fmt: skip
@@ -179,7 +153,6 @@ def test_the_frameworks_words_about_swap(swap: dict[str, Any], recompute: dict[s
         (7, None),
         ("auto", "ValueError: For 'Cell', the 'backward_prefetch' must be str and must be in '['Auto']', but got 'auto'."),
         (-1, "ValueError: The input value must be int and must >= 0, but got '-1' with type 'int'."),
-        (True, "TypeError: The input value must be int and must >= 0, but got 'True' with type 'bool'."),
         (False, "TypeError: The input value must be int and must >= 0, but got 'False' with type 'bool'."),
         (1.5, "TypeError: The input value must be int, but got 'float'"),
         (None, "TypeError: The input value must be int, but got 'NoneType'"),

@@ -85,3 +85,15 @@ def test_what_layers_select_is_told_of_the_network_that_is_built(kind: str, netw
     assert ("as-written" in {problem.id for problem in plan.problems}) is not known
     assert (r"mlp\.no" in shown) is not known
     assert r".*layernorm\.norm" in shown
+
+
+def test_stages_that_no_mode_splits() -> None:
+    text = """\
+parallel: {{parallel_mode: {mode}}}
+parallel_config: {{pipeline_stage: 2}}
+model: {{model_config: {{type: LlamaConfig, num_layers: 4}}}}
+"""
+    for mode, placement in (0, ((4,),)), (1, ((2, 2),)), ("AUTO_PARALLEL", ((2, 2),)):
+        plan = static_plan(parse_source(text.format(mode=mode), Path("a.yaml")), "1.9")
+        assert plan.placement == placement
+        assert ("not-split" in {problem.id for problem in plan.problems}) == (mode == 0)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
+from tests.normalize.conversion_cases import random_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,22 +137,8 @@ def pynative(random: Random) -> dict[str, Any]:
 
 
 def mindspeed_ms(random: Random) -> dict[str, Any]:
-    stages = random.randint(2, 4)
-    counts = [random.randint(1, 4) for _ in range(stages)]
-    full = [random.randint(0, count) for count in counts]
-    select, comm = (
-        [random.randint(0, count - used) for count, used in zip(counts, full, strict=True)] for _ in range(2)
-    )
-    lists = {"recompute": full, "select_recompute": select, "select_comm_recompute": comm}
-    return {
-        "parallel_config": {
-            "tensor_model_parallel_size": 2,
-            "pipeline_model_parallel_size": stages,
-            "num_layer_list": counts,
-            "recompute_config": lists,
-        },
-        "model_config": {"num_layers": sum(counts), "use_flash_attention": random.random() < 0.5},
-    }
+    config: dict[str, Any] = random_case(random, "mindspeed-ms").source.data
+    return config
 
 
 class Shown:
@@ -295,13 +282,14 @@ def check_dynamic(shown: Shown, config: dict[str, Any]) -> None:
 def check_counts(shown: Shown, _: dict[str, Any]) -> None:
     kinds = (("full_recompute", "full"), ("select_recompute", "select"), ("select_comm_recompute", "comm"))
     for line in shown.log:
-        match = re.search(r"in pp_rank:(\d+), (full.*)", line)
-        assert match or "num layer list" in line
+        match = re.search(r"in (?:vpp_rank:(\d+), )?pp_rank:(\d+), (full.*)", line)
+        assert match or "num layer list" in line or "Num_layers in" in line
         for name, kind in kinds if match else ():
             assert match
-            count = re.search(rf"\b{name}_layers is (\d+)", match[2])
+            count = re.search(rf"\b{name}_layers is (\d+)", match[3])
             assert count
-            of_stage = [x for x in shown.layers.values() if x["stage"] == int(match[1])]
+            cell = (int(match[1] or 0), int(match[2]))
+            of_stage = [x for x in shown.layers.values() if (x["chunk"], x["stage"]) == cell]
             key = f"{kind}_patterns"
             assert int(count[1]) == sum(bool(x[key]) if key in x else x["recompute"] == kind for x in of_stage)
 

@@ -48,22 +48,6 @@ def test_entries_of_swap(settings: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "hint"),
     [
-        ("recompute: [0, 99, x]", "recompute: [0]"),
-        (
-            "select_recompute: {a: True, b: False}",
-            "select_recompute.a: [0, 1, 2, 3, 4, 5, 6, 7]; recompute_config.select_recompute.b: []",
-        ),
-    ],
-)
-def test_with_swap_on_lists_are_of_layers(settings: str, hint: str) -> None:
-    text = f"{STATIC}  recompute: False\n  {settings}\nswap_config: {{swap: True, layer_swap: []}}\n"
-    text = text.replace("  recompute: False\n", "") if settings.startswith("recompute") else text
-    assert_hint(text, f"recompute_config.{hint}")
-
-
-@pytest.mark.parametrize(
-    ("settings", "hint"),
-    [
         ("select_recompute: mlp", "select_recompute: {mlp: true}"),
         ("select_recompute: {'(': [1, 1, 1, 1], a: True}", "select_recompute: {a: true}"),
         ("select_recompute: ['(', a]", "select_recompute: [a]"),

@@ -295,13 +295,6 @@ def test_without_a_config_the_operators_are_those_of_a_model_that_is_named() -> 
     assert set(modules) == {"mlp.activation_func.silu", "mlp.mul"}
 
 
-def test_layers_that_predict_come_behind_those_that_sapp_plans() -> None:
-    text = DYNAMIC.replace("qwen3", "deepseek_v3").replace("48}", "48, num_nextn_predict_layers: 1}")
-    merged = merge_sapp(PLAN, source(text))
-    assert len(merged.plan.layers) == 49
-    assert essence(merged.plan)[:48] == essence(sapp_plan(PLAN, **SIZES))
-
-
 @pytest.mark.parametrize("full", ["['0-48']", "['48']", "['0-10']", "[]"])
 def test_layers_that_predict_go_on_doing_what_the_config_says(full: str) -> None:
     """Lists count the layers before them only."""

@@ -36,6 +36,13 @@ recompute_config:
 """
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "a.yaml"
+    path.write_text("a: 1\n")
+    return path
+
+
 @root
 def test_owner_group_and_mode_stay(tmp_path: Path) -> None:
     file = tmp_path / "o.yaml"
@@ -48,9 +55,7 @@ def test_owner_group_and_mode_stay(tmp_path: Path) -> None:
     assert file.read_text() == "a: 2\n"
 
 
-def test_extended_attributes_stay(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("a: 1\n")
+def test_extended_attributes_stay(file: Path) -> None:
     try:
         os.setxattr(file, "user.reviewed", b"yes")
     except OSError as error:
@@ -85,9 +90,7 @@ def test_access_control_lists_stay(tmp_path: Path) -> None:
     assert stat.S_IMODE(other.stat().st_mode) == 0o640
 
 
-def test_a_file_that_nobody_may_write_is_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("a: 1\n")
+def test_a_file_that_nobody_may_write_is_left_alone(tmp_path: Path, file: Path) -> None:
     file.chmod(0o444)
     with pytest.raises(ConfigError, match="is write-protected") as caught:
         write_back(file, "a: 1\n", "a: 2\n")
@@ -159,9 +162,7 @@ def test_a_folder_that_may_not_be_written(open_folder: Path) -> None:
     assert file.read_text() == "a: 1\n"
 
 
-def test_who_cannot_allow_it_is_not_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("a: 1\n")
+def test_who_cannot_allow_it_is_not_told_to(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.chmod(0o444)
     hints = []
     for user in (file.stat().st_uid, 12345):
@@ -172,10 +173,8 @@ def test_who_cannot_allow_it_is_not_told_to(tmp_path: Path, monkeypatch: pytest.
     assert hints == ["edits.write.read-only.hint", "edits.write.owner.hint"]
 
 
-def test_what_was_changed_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_changed_meanwhile_is_left_alone(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the comparison and the replacement, too."""
-    file = tmp_path / "a.yaml"
-    file.write_text("a: 1\n")
 
     write = Path.write_bytes
 
@@ -195,9 +194,7 @@ def test_what_was_changed_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("a: 1\n")
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, file: Path) -> None:
     code = (
         "import signal, sys\nfrom pathlib import Path\nfrom ms_tune.source.atomic_write import write_atomically\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"

@@ -289,36 +289,6 @@ def test_a_script_in_a_word_is_followed(script: str, words: list[str | None]) ->
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ('bash <<EOF\npython p.py "$(date)" 1\nEOF', [None, "1"]),
-        ("A=1\nbash <<EOF\npython p.py --x $A\nEOF", ["--x", "1"]),  # this shell puts its variables in
-        ("A=1\nbash -e <<'EOF'\npython p.py --x $A\nEOF", ["--x", None]),  # the other one does, and does not see it
-        ('export A=1\nexec /bin/sh -s <<"EOF"\npython p.py --x $A\nEOF', ["--x", "1"]),
-        ("export A=1\nsudo bash <<'EOF'\npython p.py --x $A\nEOF", ["--x", "1"]),
-        ("bash <<EOF\npython p.py --x 3\n", ["--x", "3"]),  # it never ends
-        ("bash <<A <<B\npython a.py\nA\npython p.py --x 2\nB", ["--x", "2"]),  # the last one counts
-    ],
-)
-def test_a_script_in_a_here_document_is_followed(script: str, words: list[str | None]) -> None:
-    found = [launch for launch in launches(script + "\n").launches if launch.launcher.name == "python"]
-    assert [[word.text for word in launch.arguments] for launch in found] == [words]
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        "cat <<EOF > run.sh\npython p.py\nEOF",
-        "bash -c 'cat' <<EOF\npython p.py\nEOF",
-    ],
-)
-def test_a_here_document_that_is_no_script_is_not_followed(script: str) -> None:
-    read = launches(script + "\n")
-    assert [launch for launch in read.launches if launch.launcher.name == "python"] == []
-    assert not read.unknown
-
-
-@pytest.mark.parametrize(
     ("script", "name"),
     [
         ("bash <<EOF", "bash"),  # it never begins
