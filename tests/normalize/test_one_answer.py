@@ -105,32 +105,13 @@ def mindformers(random: Random) -> dict[str, Any]:
 
 
 def pynative(random: Random) -> dict[str, Any]:
-    stages, chunks, share = random.randint(1, 3), random.randint(1, 2), random.randint(1, 3)
-    layers = stages * chunks * share
-
-    def specs() -> list[str]:
-        return [str(layer) for layer in range(layers) if random.random() < 0.5] or ["0"]
-
-    def chosen() -> dict[str, list[str]]:
-        return {pattern: specs() for pattern in random.sample(MODULES, random.randint(1, 3))}
-
-    config: dict[str, Any] = {
-        "parallelism": {"pipeline_parallel": stages, "tensor_parallel": 2, "pipeline_parallel_interleave_num": chunks},
-        "training": {"steps": 1},
-        "model": {
-            "model_type": random.choice(("deepseek_v3", "deepseek_v3", "mine")),
-            "num_hidden_layers": layers,
-            "first_k_dense_replace": random.randint(0, layers),
-        },
-        "recompute": {"mode": "select", "select_module": chosen()},
-    }
+    config: dict[str, Any] = random_case(random, "mindformers-pynative").source.data
+    layers = config["model"]["num_hidden_layers"]
+    if config["recompute"]["mode"] == "select" and random.random() < 0.4:
+        config["model"]["model_type"] = "mine"
     if random.random() < 0.5:
-        config["recompute"]["full_recompute_layer"] = specs()
-    if random.random() < 0.5:
-        config["recompute_comm"] = {"enable": True, "select_module": chosen()}
-    if random.random() < 0.5:
-        config["recompute"]["exclude_op"] = chosen()
-    if stages == 1 and layers > 1 and random.random() < 0.5:
+        config["recompute"]["exclude_op"] = {name: ["0"] for name in random.sample(MODULES, random.randint(1, 3))}
+    if config["parallelism"]["pipeline_parallel"] == 1 and layers > 1 and random.random() < 0.7:
         entries = [{"op_name": name, "layers": ["0"]} for name in random.sample(MODULES, 2)]
         config["swap"] = {"enable": True, "layer_swap": [{"layers": ["0"]}] * random.randint(0, 1), "op_swap": entries}
     return config

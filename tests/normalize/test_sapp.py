@@ -39,24 +39,12 @@ recompute_config:
   recompute: True # all
   select_comm_recompute: False
 """
-MERGED = """\
-use_legacy: False   # Mcore
-parallel:
-  pipeline_config: {pipeline_interleave: True, pipeline_scheduler: 1f1b}
-parallel_config:
-  pipeline_stage: 5  # stages
-model:
-  model_config:
-    model_type: qwen3
-    num_hidden_layers: 48
-    pp_interleave_num: 2
-    offset: [[0,1,1,1,1],   # by hand
-             [1,1,1,1,0]]
-recompute_config:
-  recompute: [[2, 1, 0, 0, 0], [1, 0, 0, 0, 0]] # all
-  select_comm_recompute: False
-  select_recompute: [[4, 5, 2, 0, 0], [1, 3, 0, 0, 0]]
-"""
+MERGED = (
+    STATIC.replace("[[0,0,0,0,4],", "[[0,1,1,1,1],")
+    .replace("[0,0,0,0,4]]", "[1,1,1,1,0]]")
+    .replace("recompute: True", f"recompute: {FULL}")
+    + f"  select_recompute: {SELECT}\n"
+)
 DYNAMIC = """\
 parallelism: {pipeline_parallel: 5, pipeline_parallel_interleave_num: 2, data_parallel_shard: 2}
 training: {steps: 10}
