@@ -140,16 +140,6 @@ def test_several_runs_in_one_file(tmp_path: Path) -> None:
     assert "set-up 1 of 2 in this log, from line 2, matches the config" in why(result)
 
 
-def test_a_missing_line(tmp_path: Path) -> None:
-    lines = lines_of(CONFIG)
-    without = [line for line in lines if line != "Set select recompute on at layer 3: mlp.activation_func.silu"]
-    assert len(without) == len(lines) - 1
-    result = against(tmp_path, CONFIG, as_log(without))
-    (one,) = result.differences
-    assert (one.line, one.what, one.layer, one.logged) == (None, "select recompute", 3, None)
-    assert [state.agrees for state in result.layers] == [True, True, True, False, True, True]
-
-
 def test_ranks_that_write_into_one_file(tmp_path: Path) -> None:
     lines = list(map(prefixed, ["..........Init Config..........", *lines_of(CONFIG)]))
     twice = [line for line in lines for _ in range(8)]
