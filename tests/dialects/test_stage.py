@@ -70,3 +70,9 @@ def test_chunks_are_kinds_of_their_own() -> None:
 @given(stages())
 def test_kinds_come_back_from_json_as_they_went(stage: Stage) -> None:
     assert kinds_from_json(json.loads(json.dumps(kinds_to_json(stage.kinds)))) == stage.kinds
+
+
+def test_a_kind_in_words() -> None:
+    both = StageLayer(0, experts=True, select=("a", "b"), communication=True, remark="swap all (1)")
+    assert both.kind_in(11).label == "chunk 11, moe, select recompute a b, communication recompute, swap all (1)"
+    assert both._replace(full=True).kind_in(None).label == "moe, full recompute, swap all (1)"
