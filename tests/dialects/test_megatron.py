@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
 
 from ms_tune.dialects import FrameworkStop
-from ms_tune.dialects.megatron.placement import MOST_LAYERS, MegatronInputs, _number, parse_table
+from ms_tune.dialects.megatron.placement import MOST_LAYERS, MegatronInputs, parse_table
 from ms_tune.dialects.megatron.read import inputs_of
 from ms_tune.dialects.megatron.recompute import normalize_megatron
-from ms_tune.dialects.megatron.refusals import check_split, validated
+from ms_tune.dialects.megatron.refusals import check_split
 from ms_tune.dialects.megatron.write import canonical, remedy, same_layers
-from ms_tune.enums import LayerKind, RecomputeMode
+from ms_tune.enums import RecomputeMode
 from tests.oracle.make_megatron_layers import FILE, shortened
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
 from tests.oracle.megatron_layers import command_with as command
@@ -68,109 +67,21 @@ def test_two_features_that_replace_one_function_stop_the_program_before_all_else
     assert remedy(both) is not None
 
 
-def test_block_counts_from_the_first_layer_of_each_chunk() -> None:
-    block = replace(EIGHT, granularity="full", method="block", number=1)
-    assert full(block) == [0, 4]
-    assert full(replace(block, layers_of_chunk=2)) == [0, 2, 4, 6]
-    assert full(replace(block, layers_of_chunk=2, by_rank=True)) == [0, 2]
-    assert full(replace(block, layers_of_chunk=2, by_rank=True, number=3)) == [0, 1, 2, 3, 4, 6]
-
-
-def test_uniform_needs_groups_of_one_size() -> None:
-    uniform = replace(EIGHT, granularity="full", method="uniform", number=2)
-    assert full(uniform) == list(range(8))
-    assert stops(replace(uniform, number=3)) == "IndexError: list index out of range"
-    assert stops(replace(uniform, number=0)).startswith("endless-loop")
-
-
-def test_swap_takes_the_place_of_recomputation() -> None:
-    swapped = replace(EIGHT, granularity="full", method="block", number=2, swap=True)
-    assert full(swapped) == []
-    assert problems(swapped) == ["swap-instead"]
-
-
-def test_a_layer_list_moves_the_numbers() -> None:
-    listed = replace(EIGHT, layer_list="3,5", norm=True, norm_layers=1)
-    plan = normalize_megatron(listed)
-    assert plan.placement == ((3, 5),)
-    assert [problem.id for problem in plan.problems] == ["numbered"]
-    assert problems(replace(listed, norm_layers=None)) == []  # whatever the numbers, all of them
-
-
-def test_layers_that_do_nothing_are_no_experts() -> None:
-    plan = normalize_megatron(replace(EIGHT, noop="0,7", experts=4, dense=1))
-    assert [layer.kind for layer in plan.layers] == [LayerKind.NOOP, *[LayerKind.EXPERTS] * 6, LayerKind.NOOP]
-    assert plan.problems == ()
-
-
-def test_the_frequency_of_experts_needs_dense_layers() -> None:
-    sparse = replace(EIGHT, experts=4, frequency=2)
-    assert {layer.kind for layer in normalize_megatron(sparse).layers} == {LayerKind.EXPERTS}
-    assert problems(sparse) == ["frequency-ignored"]
-    kinds = [layer.kind for layer in normalize_megatron(replace(sparse, dense=1)).layers]
-    assert [kind is LayerKind.EXPERTS for kind in kinds] == [False, False, True, False, True, False, True, False]
-
-
-def test_dualpipev_comes_back() -> None:
-    plan = normalize_megatron(
-        replace(EIGHT, schedule="dualpipev", others={"untie_embeddings_and_output_weights": True})
-    )
-    assert plan.placement == ((2, 2), (2, 2))
-    assert [layer.stage for layer in plan.layers] == [0, 0, 1, 1, 1, 1, 0, 0]
-
-
-def test_prediction_layers_are_never_recomputed_in_full() -> None:
-    plan = normalize_megatron(replace(EIGHT, granularity="full", method="uniform", number=1, ahead=2))
-    assert [layer.recompute for layer in plan.layers[8:]] == [RecomputeMode.NONE, RecomputeMode.NONE]
-    assert {layer.kind for layer in plan.layers[8:]} == {LayerKind.PREDICTION}
-
-
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"layers": 9}, "Number of layers should be divisible by the pipeline-model-parallel size"),
-        ({"granularity": "full"}, "so recompute_method must be"),
-        ({"granularity": "full", "method": "block"}, "recompute_num_layers must be between 1 and"),
-        ({"activations": True, "method": "block"}, "not yet supported for selective"),
-        ({"granularity": "selective", "number": 2}, "recompute_num_layers must be None"),
-        ({"layers_of_chunk": 3}, "must be divisible number of layers per virtual pipeline stage"),
-        ({"layers_of_chunk": 4}, "turn down args.num_layers_per_virtual_pipeline_stage"),
-        ({"stages": 4, "layers_of_chunk": 1, "chunks": 2}, "cannot be set at the same time"),
-        ({"stages": 1, "chunks": 2}, "pipeline-model-parallel size should be greater than 1"),
-        ({"chunks": 2, "overlap": False}, "should be greater than 2"),
-        ({"noop": "8"}, "smaller than args.num_layers(8)"),
         ({"noop": "a"}, "noop layer must be digit, but it's a"),
-        ({"layer_list": "3,4"}, "its sum(7 is unequal"),
         ({"layer_list": "3,x"}, "invalid literal for int()"),
         ({"layer_list": "8,0,0,0"}, "len(args.num_layer_list) != args.pipeline_model_parallel_size"),
-        ({"layer_list": "4,4", "layers_of_chunk": 3}, "must be divisible number of layers per virtual"),
         ({"layer_list": "4,4", "layers_of_chunk": 3, "release": "26.0"}, "is not support work with num_layer_list"),
         ({"layer_list": "4,4", "schedule": "dualpipev"}, "exist !"),
-        ({"unaligned": "[[3]]"}, "should equal to pipeline_model_parallel_size2"),
-        ({"unaligned": "[[3,1],[4]]"}, "vpp_layers' length: 2 should equal to 1."),
-        ({"unaligned": "[[5],[4]]"}, "sum9should be smaller than num_layers8"),
         ({"unaligned": "3"}, "has no len()"),
         ({"unaligned": "[*2]"}, "pop from empty list"),
         ({"first": 0}, "must be larger than 0"),
         ({"first": 3, "embedding": True}, "cannot beset at the same time"),
-        ({"stages": 3, "first": 3}, "number of layers at middle stage: 5"),
-        ({"first": 4, "last": 4}, "integer modulo by zero"),
-        ({"dense": 8, "experts": 2}, "must be greater than first-k-dense-replace"),
-        ({"dense": 4, "experts": 2}, "not allowed for all layers within a pp stage"),
-        ({"norm_layers": 9}, "cannot be greater than --num-layers (8)"),
-        ({"activation_layers": -1}, "cannot be less than 0"),
-        ({"in_bubble": True}, "only support pipelining with interleaving"),
-        ({"in_advance": True}, "recompute_num_layers can not be None or 0"),
-        ({"in_advance": True, "method": "uniform"}, "does not support uniform"),
         ({"modules": ("nothing",), "granularity": "selective"}, "Invalid choices for recompute_modules"),
-        ({"modules": ("moe_act",), "granularity": "selective"}, "only supported with moe_grouped_gemm"),
-        ({"modules": ("mla_up_proj",), "granularity": "selective"}, "multi_latent_attention"),
-        ({"whole_experts": True, "granularity": "full", "method": "block", "number": 1}, "--moe-layer-recompute"),
-        ({"distributed": True}, "can distribute recomputed activations only"),
         ({"distributed": True, "tensor": 2}, "only application to full"),
         ({"distributed": True, "tensor": 2, "granularity": "full"}, "need to use a recompute method"),
-        ({"schedule": "dualpipev"}, "requires untie_embeddings_and_output_weights"),
-        ({"stages": 4, "chunks": 2, "norm": True}, "unsupported operand type(s) for %"),
     ],
 )
 def test_what_is_refused(changes: dict[str, object], text: str) -> None:
@@ -182,13 +93,7 @@ def test_what_is_refused(changes: dict[str, object], text: str) -> None:
     [
         ({"granularity": "full"}, "--recompute-method uniform; --recompute-num-layers 1"),
         ({"granularity": "full", "method": "uniform", "number": 3}, "--recompute-num-layers 2"),
-        ({"granularity": "selective", "method": "block"}, "- --recompute-method"),
-        ({"norm_layers": 20}, "--recompute-norm-num-layers 8"),
-        ({"layers_of_chunk": 3}, "--num-layers-per-virtual-pipeline-stage 2"),
-        ({"experts": 4, "dense": 5}, "--first-k-dense-replace 3"),
-        ({"layer_list": "3,4"}, "--num-layer-list 4,4"),
         ({"layer_list": "3,5", "noop": "7"}, "- --noop-layers"),
-        ({"distributed": True}, "- --distribute-saved-activations"),
     ],
 )
 def test_what_would_pass(changes: dict[str, object], said: str) -> None:
@@ -199,48 +104,11 @@ def test_what_would_pass(changes: dict[str, object], said: str) -> None:
     assert found.params["changes"] == said
 
 
-def test_nothing_is_proposed_that_does_not_pass() -> None:
-    assert remedy(replace(EIGHT, layers=9)) is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "trap"),
-    [
-        ({"method": "block"}, "method-alone"),
-        ({"modules": ("mlp",)}, "modules-ignored"),
-        ({"norm_layers": 2}, "number-alone"),
-        ({"granularity": "full", "method": "block", "number": 0}, "full-nothing"),
-        ({"granularity": "full", "method": "block", "number": 1, "by_rank": True}, "by-rank-ignored"),
-        ({"unaligned": "[[3],[4]]"}, "layers-built"),
-        ({"layers": 7, "loss": True, "noop": "3"}, "looked-up"),
-        ({"layers_of_chunk": 2, "in_bubble": True}, "at-run-time"),
-    ],
-)
-def test_traps(changes: dict[str, object], trap: str) -> None:
-    assert problems(replace(EIGHT, **changes)) == [trap]  # type: ignore[arg-type]  # fields by name
-
-
-def test_chunks_are_counted_otherwise_since_2_3() -> None:
-    """MindSpeed's second function asks for the option since then; the first one always did."""
-    partly = replace(EIGHT, layers_of_chunk=2, activation=True, activation_layers=1)
-
-    def parts(release: str) -> list[int]:
-        plan = normalize_megatron(replace(partly, release=release))
-        return [layer.layer for layer in plan.layers if layer.select_patterns]
-
-    assert parts("2.2") == [0, 2]
-    assert parts("2.3") == [0, 2, 4, 6]
-
-
 def test_absurd_tables_are_bounded() -> None:
     rows = parse_table("[[1]*99999999999999]")
     assert len(rows) == MOST_LAYERS
     with pytest.raises(FrameworkStop):
         parse_table("[" * 100_000)
-
-
-def test_the_recorded_answers_are_where_the_script_writes_them() -> None:
-    assert Path(__file__).parents[1] / "data" / "megatron_layers.json" == FILE
 
 
 def test_the_canonical_form_keeps_every_layer_and_is_its_own() -> None:
@@ -286,29 +154,6 @@ def test_what_is_ignored_is_left_out(given: dict[str, object], expected: dict[st
     assert canonical(replace(EIGHT, **given)) == expected  # type: ignore[arg-type]  # fields by their names
 
 
-@pytest.mark.parametrize("overlap", ["--moe-alltoall-overlap-comm", "--moe-allgather-overlap-comm", ""])
-def test_grouped_experts_recompute_their_activation_beside_overlapped_communication_too(overlap: str) -> None:
-    words = f"--num-layers 4 --num-experts 4 --moe-grouped-gemm --recompute-activation-function {overlap}"
-    plan = normalize_megatron(inputs_of(command(words.split(), "2.3")))
-    assert {layer.select_patterns for layer in plan.layers} == {("mlp.experts.activation_func",)}
-
-
-def test_layers_without_experts_have_no_activation_of_experts_to_recompute() -> None:
-    words = "--num-layers 4 --num-experts 4 --first-k-dense-replace 1 --moe-layer-freq 1 --moe-grouped-gemm"
-    recompute = ["--recompute-granularity", "selective", "--recompute-modules", "moe_act"]
-    plan = normalize_megatron(inputs_of(command([*words.split(), *recompute], "26.0")))
-    assert [bool(layer.select_patterns) for layer in plan.layers] == [False, True, True, True]
-
-
-@pytest.mark.parametrize(("release", "refused"), [("2.2", False), ("2.3", True), ("26.1", True)])
-def test_gradients_reduced_apart_go_with_recomputation_in_bubbles_in_2_2_alone(release: str, *, refused: bool) -> None:
-    apart = replace(
-        EIGHT, release=release, stages=2, layers_of_chunk=2, in_bubble=True, others={"align_grad_reduce": False}
-    )
-    failure = normalize_megatron(apart).failure
-    assert (failure is not None and "recompute-in-bubble" in failure.text) is refused
-
-
 def test_stages_between_a_first_and_a_last_one_of_their_own_size_have_whole_chunks() -> None:
     twelve = replace(EIGHT, layers=12, stages=4, first=4, last=4)
     check_split(twelve, 2)
@@ -317,27 +162,6 @@ def test_stages_between_a_first_and_a_last_one_of_their_own_size_have_whole_chun
         FrameworkStop, match=r"each middle pipeline rank:3 must be divisible by virtualpipeline parallel degree 2"
     ):
         check_split(replace(twelve, layers=14), 2)
-
-
-@pytest.mark.parametrize("chunks", [None, 2])
-def test_layers_of_uneven_stages_are_numbered_without_a_gap(chunks: int | None) -> None:
-    uneven = replace(EIGHT, layers=12, stages=4, first=4, last=4, chunks=chunks)
-    settled = validated(uneven)
-    cells = [(stage, chunk) for chunk in range(chunks or 1) for stage in range(4)]
-    begin = [_number(uneven, settled, stage, chunk) for stage, chunk in cells]
-    assert begin == ([0, 4, 6, 8] if chunks is None else [0, 2, 3, 4, 6, 8, 9, 10])
-    even = replace(uneven, first=None, last=None, layers=16)
-    begin = [_number(even, validated(even), stage, chunk) for stage, chunk in cells]
-    assert begin == ([0, 4, 8, 12] if chunks is None else [0, 2, 4, 6, 8, 10, 12, 14])
-
-
-@pytest.mark.parametrize("chunks", [None, 2])
-def test_an_embedding_that_counts_as_a_layer_moves_all_numbers_but_the_first(chunks: int | None) -> None:
-    counted = replace(EIGHT, layers=15, stages=4, embedding=True, chunks=chunks)
-    settled = validated(counted)
-    cells = [(stage, chunk) for chunk in range(chunks or 1) for stage in range(4)]
-    begin = [_number(counted, settled, stage, chunk) for stage, chunk in cells]
-    assert begin == ([0, 3, 7, 11] if chunks is None else [0, 1, 3, 5, 7, 9, 11, 13])
 
 
 @pytest.mark.parametrize(
@@ -351,3 +175,10 @@ def test_an_embedding_that_counts_as_a_layer_moves_all_numbers_but_the_first(chu
 )
 def test_a_table_of_layers_with_repeats(text: str, counts: tuple[tuple[int, ...], ...]) -> None:
     assert parse_table(text) == counts
+
+
+def test_uniform_needs_groups_of_one_size() -> None:
+    uniform = replace(EIGHT, granularity="full", method="uniform", number=2)
+    assert full(uniform) == list(range(8))
+    assert stops(replace(uniform, number=3)) == "IndexError: list index out of range"
+    assert stops(replace(uniform, number=0)).startswith("endless-loop")

@@ -20,10 +20,6 @@ def counts(plan: LayerPlan) -> list[list[int]]:
     return [list(row) for row in plan.placement]
 
 
-def ids(plan: LayerPlan) -> set[str]:
-    return {problem.id for problem in plan.problems}
-
-
 def failure(plan: LayerPlan) -> str:
     assert plan.failure is not None
     assert plan.formative is None
@@ -31,101 +27,14 @@ def failure(plan: LayerPlan) -> str:
     return f"{plan.failure.exception}: {plan.failure.text}"
 
 
-@pytest.mark.parametrize("interleave_num", [1, 2, None])
-def test_without_interleave_there_is_one_chunk(interleave_num: int | None) -> None:
-    plan = normalize(RecomputeInputs(layers=8, stages=2, interleave_num=interleave_num))
-    assert counts(plan) == [[4, 4]]
-    assert ids(plan) == ({"interleave-off"} if interleave_num == 2 else set())
-
-
-def test_interleave_with_an_offset_for_every_cell() -> None:
-    offset = [[0, 1, 1, 1, 1], [1, 1, 1, 1, 0]]
-    plan = normalize(RecomputeInputs(layers=48, stages=5, offset=offset, interleave=True, interleave_num=2))
-    assert counts(plan) == [[4, 5, 5, 5, 5], [5, 5, 5, 5, 4]]
-    assert [(plan.layers[n].stage, plan.layers[n].chunk) for n in (0, 3, 4, 23, 24, 47)] == [
-        (0, 0),
-        (0, 0),
-        (1, 0),
-        (4, 0),
-        (0, 1),
-        (4, 1),
-    ]
-    assert not plan.problems
-
-
-def test_a_number_as_offset_is_added_on_every_stage() -> None:
-    plan = normalize(RecomputeInputs(layers=9, stages=4, offset=1))
-    assert counts(plan) == [[3, 3, 3, 3]]
-    assert [layer.stage for layer in plan.layers] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert ids(plan) == {"offset-repeated", "stage-empty"}
-
-
-def test_a_list_as_offset_is_added_in_every_chunk() -> None:
-    plan = normalize(RecomputeInputs(layers=9, stages=2, offset=[0, 1], interleave=True, interleave_num=2))
-    assert counts(plan) == [[2, 3], [2, 3]]
-    assert "offset-repeated" in ids(plan)
-
-
-def test_a_list_that_adds_up_to_nothing_is_sound_in_every_chunk() -> None:
-    plan = normalize(RecomputeInputs(layers=16, stages=2, offset=[-1, 1], interleave=True, interleave_num=2))
-    assert counts(plan) == [[3, 5], [3, 5]]
-    assert not plan.problems
-
-
-def test_the_first_stage_may_be_empty() -> None:
-    plan = normalize(RecomputeInputs(layers=8, stages=4, offset=[-2, 1, 1, 0]))
-    assert counts(plan) == [[0, 3, 3, 2]]
-    assert ids(plan) == {"stage-empty"}
-
-
-def test_zero_bubble_runs_the_second_chunk_backwards() -> None:
-    plan = normalize(
-        RecomputeInputs(
-            layers=9,
-            stages=4,
-            offset=[[0, 0, 0, 1], [0, 0, 0, 0]],
-            interleave=True,
-            interleave_num=2,
-            scheduler="zero_bubble_v",
-        )
-    )
-    assert counts(plan) == [[1, 1, 1, 2], [1, 1, 1, 1]]
-    assert [layer.stage for layer in plan.layers] == [0, 1, 2, 3, 3, 3, 2, 1, 0]
-
-
 @pytest.mark.parametrize(
     ("offset", "text"),
     [
-        (
-            0,
-            (
-                "ValueError: The sum of `offset` (0) should equal to remainder of `num_layers` (8) % "
-                "(pp (3) * pp_interleave_num (1)) = 2"
-            ),
-        ),
-        ([0, 1], "ValueError: offset.shape[-1] should equal to `pp` (3), but got (2). `offset`: [0 1]"),
-        (
-            [[0, 1, 1], [0, 0, 0]],
-            (
-                "ValueError: offset.shape[-2] should equal to `pp_interleave_num` (1), but got (2). "
-                "`offset`: [[0 1 1]\n [0 0 0]]"
-            ),
-        ),
         ([-3, 2, 3], "ValueError: Head stage has negative layers. Offset must be ≥ -2."),
-        ([3, 2, -3], "ValueError: Tail stage has negative layers. Offset must be ≥ -2."),
-        ([1, -2, 3], "ValueError: Some middle stage has fewer than 1 layer. Offset must be ≥ -1."),
         ("auto", "ValueError: invalid literal for int() with base 10: 'auto'"),
-        (None, "TypeError: int() argument must be a string, a bytes-like object or a real number, not 'NoneType'"),
         (float("nan"), "ValueError: cannot convert float NaN to integer"),
         ([float("inf")], "OverflowError: cannot convert float infinity to integer"),
         ([2**63], "OverflowError: Python int too large to convert to C long"),
-        (
-            [[1, 1], [0]],
-            (
-                "ValueError: setting an array element with a sequence. The requested array has an inhomogeneous shape "
-                "after 1 dimensions. The detected shape was (2,) + inhomogeneous part."
-            ),
-        ),
         ([[[0, 1, 1]]], "ValueError: input operand has more dimensions than allowed by the axis remapping"),
     ],
 )
@@ -136,18 +45,6 @@ def test_offsets_that_the_framework_refuses(offset: object, text: str) -> None:
     assert plan.problems[0].id == "offset-rejected"
 
 
-def test_one_stage_takes_any_offset_and_forgets_it() -> None:
-    plan = normalize(RecomputeInputs(layers=5, offset=[7, 7]))
-    assert counts(plan) == [[5]]
-    assert ids(plan) == {"offset-ignored"}
-
-
-def test_floats_lose_their_fraction() -> None:
-    plan = normalize(RecomputeInputs(layers=5, stages=2, offset=[0.9, 1.2]))
-    assert counts(plan) == [[2, 3]]
-    assert ids(plan) == {"offset-rounded"}
-
-
 def test_a_chunk_number_is_needed_with_interleave() -> None:
     plan = normalize(RecomputeInputs(layers=8, stages=2, interleave=True, interleave_num=None, legacy=False))
     assert failure(plan) == "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'"
@@ -156,11 +53,6 @@ def test_a_chunk_number_is_needed_with_interleave() -> None:
 def test_only_one_scheduler_goes_without_interleave() -> None:
     plan = normalize(RecomputeInputs(layers=8, stages=2, scheduler="seqpipe"))
     assert failure(plan).startswith("TypeError: When pipeline_interleave is False, 'seqpipe' is not supported")
-
-
-def test_a_part_of_a_multi_modal_model_has_stages_of_its_own() -> None:
-    plan = normalize(RecomputeInputs(layers=4, stages=6, stage_num=2, start_stage=3))
-    assert [layer.stage for layer in plan.layers] == [3, 3, 4, 4]
 
 
 @given(

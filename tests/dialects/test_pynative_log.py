@@ -88,12 +88,6 @@ def test_recompute_of_every_kind_on_two_stages_in_2_1() -> None:
     ]
 
 
-def test_a_layer_of_prediction_is_behind_the_last_chunk_only() -> None:
-    """Three stages of two layers in two chunks each: the last layer's cell ends with the layer of prediction."""
-    settings = {"layers": 6, "mtp_layers": 1, "stages": 3, "chunks": 2, "mode": "full", "full_layers": ["0-6"]}
-    assert log_of("2.1", **settings) == [f"Set full recompute at layer {layer}" for layer in range(7)]
-
-
 def test_a_layer_of_prediction_needs_the_last_layer_in_the_last_cell() -> None:
     """Where the last cell ends with another layer, none follows it."""
     settings = {"layers": 4, "mtp_layers": 1, "stages": 2, "layers_per_stage": ["2-3", "0-1"]}

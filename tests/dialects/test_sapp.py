@@ -37,14 +37,6 @@ def test_sizes_beyond_all_bounds(sizes: tuple[int, int, int]) -> None:
     assert refusal(NONE, *sizes) == ("sizes", wanted)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 2, 2), (MOST, 2, 1)])
-def test_sizes_within_the_bounds(sizes: tuple[int, int, int]) -> None:
-    layers, stages, chunks = sizes
-    plan = plan_sapp(NONE, Sizes(layers, stages, chunks))
-    assert plan.placement == ((layers // stages // chunks,) * stages,) * chunks
-    assert {layer.recompute for layer in plan.layers} == {RecomputeMode.NONE}
-
-
 @pytest.mark.parametrize(
     ("table", "size"), [([[1], [1]], "2 x 1"), ([[1, 1, 1]], "1 x 3"), ([[1, 1], [1, 1]], "2 x 2"), ([[1]], "1 x 1")]
 )
@@ -62,11 +54,6 @@ def test_offsets_that_place_other_layers_than_there_are(offset: Table, placed: i
     assert refusal(SappLists(offset, None, None, None)) == ("offset", {"layers": 8, "placed": placed})
 
 
-@pytest.mark.parametrize(("offset", "counts"), [([[1, -1]], (5, 3)), ([[-3, 3]], (1, 7)), ([[0, 0]], (4, 4))])
-def test_offsets_that_place_them_all(offset: Table, counts: tuple[int, int]) -> None:
-    assert plan_sapp(SappLists(offset, None, None, None), Sizes(8, 2)).placement == (counts,)
-
-
 @pytest.mark.parametrize("key", sapp_lists.KEYS[1:])
 @pytest.mark.parametrize(("row", "stage"), [([5, 0], 0), ([0, 5], 1), ([-1, 0], 0), ([0, -1], 1)])
 def test_more_than_a_cell_holds_and_less_than_nothing(key: str, row: list[int], stage: int) -> None:
@@ -81,13 +68,6 @@ def test_kinds_that_do_not_count_the_layers_recomputed_in_full() -> None:
     assert refusal(select) == ("not-cumulative", {"key": "select_recompute", **where})
     comm = SappLists(None, [[0, 3]], None, [[0, 2]])
     assert refusal(comm) == ("not-cumulative", {"key": "select_comm_recompute", **where})
-
-
-def test_all_that_a_cell_holds() -> None:
-    plan = plan_sapp(SappLists(None, [[4, 1]], [[4, 3]], [[4, 4]]), Sizes(8, 2))
-    assert [layer.recompute is RecomputeMode.FULL for layer in plan.layers] == [True] * 5 + [False] * 3
-    operators = [(bool(layer.select_patterns), bool(layer.comm_patterns)) for layer in plan.layers]
-    assert operators == [(False, False)] * 5 + [(True, True)] * 2 + [(False, True)]
 
 
 def parse_refusal(text: str) -> tuple[str, dict[str, object]]:
@@ -139,13 +119,6 @@ def test_texts_without_lists_and_texts_too_long() -> None:
     assert parse_refusal(longest)[0] == "nothing"
     assert parse_refusal(longest + "x") == ("too-long", {"limit": sapp_lists._LONGEST})
     assert parse_refusal("recompute: [1]\nrecompute: [1]\n") == ("twice", {"key": "recompute"})
-
-
-def test_a_place_may_hold_no_layer() -> None:
-    plan = plan_sapp(parse_sapp("offset: [[2, -2]]\nrecompute: [[1, 0]]"), Sizes(4, 2))
-    assert plan.placement == ((4, 0),)
-    with pytest.raises(UsageError):
-        plan_sapp(parse_sapp("offset: [[3, -3]]"), Sizes(4, 2))
 
 
 def printed(kinds: list[list[list[int]]], fulls: list[list[list[int]]], *, named: bool = True) -> str:

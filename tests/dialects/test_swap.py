@@ -12,7 +12,6 @@ from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeVal
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch
 from ms_tune.dialects.operators import layer_model
-from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan
@@ -95,95 +94,16 @@ def test_the_guides_fourth_example_with_recompute() -> None:
     ]
 
 
-def test_lists_name_layers_when_swap_is_on() -> None:
-    inputs = RecomputeInputs(layers=8, stages=4)
-    plan = swapped(inputs, recompute={"recompute": [3, 5], "select_comm_recompute": [5, 7]})
-    assert [layer.recompute for layer in plan.layers] == [
-        RecomputeMode.FULL if layer in {3, 5} else RecomputeMode.COMM if layer == 7 else RecomputeMode.NONE
-        for layer in range(8)
-    ]
-    assert plan.formative is not None
-    shown = plan.formative
-    assert shown["layer_recompute"] == [3, 5]
-    assert shown["select_recompute"] == {r"feed_forward\.mul": [], r"feed_forward\.w1\.activation\.silu": []}
-    assert shown["op_swap"] == {r".*\.flash_attention": [{"backward_prefetch": 1, "layers": True}]}
-    assert "swap-recomputed" in ids(plan)
-    assert any(
-        isinstance(line, Warned) and line.startswith(".*\\.flash_attention operator in layer 3") for line in plan.log
-    )
-
-
 @pytest.mark.parametrize(
     ("swap", "recompute", "words"),
     [
         ({"swap": 1}, {}, "TypeError: The 'swap' must be a bool, but got int."),
         ({"layer_swap": 3}, {}, "ValueError: layer_swap must be a list or dict"),
-        ({"layer_swap": [{"layers": [1]}]}, {}, "KeyError: 'backward_prefetch'"),
         ({"op_swap": [{"layers": [1], "backward_prefetch": 1}]}, {}, "KeyError: 'op_name'"),
-        ({"layer_swap": [{"backward_prefetch": 0, "layers": [1]}]}, {}, "must be positive, but get 0."),
-        ({"layer_swap": [{"backward_prefetch": "Auto", "layers": [1]}]}, {}, "must be positive, but get Auto."),
-        ({"layer_swap": [{"backward_prefetch": True, "layers": [1]}]}, {}, "but got 'True' with type 'bool'."),
-        ({"layer_swap": [{"backward_prefetch": 1, "layers": [[1]]}]}, {}, "must be int, but get <class 'list'>."),
-        ({"default_prefetch": 0}, {}, "but get <class 'int'> and 0."),
-        (
-            {"layer_swap": [{"backward_prefetch": 1, "layers": True}, {"backward_prefetch": 2, "layers": [1]}]},
-            {},
-            "Inconsistent 'backward_prefetch' values.",
-        ),
-        ({}, {"recompute": [[1]]}, "element of it must be int, but get <class 'list'>."),
-        ({}, {"select_recompute": ["x"]}, "element of it must be int, but get <class 'str'>."),
-        ({}, {"select_recompute": {"x": True}}, "must be list when enabling swap, but get <class 'bool'>."),
-        ({}, {"recompute": 3}, "AttributeError: 'int' object has no attribute 'items'"),
-        ({}, {"recompute": {}}, "ValueError: Illegal input list for select_recompute: {}"),
     ],
 )
 def test_what_the_framework_refuses(swap: dict[str, Any], recompute: dict[str, Any], words: str) -> None:
     assert words in failure(swapped(recompute=recompute, **swap))
-
-
-def test_entries_are_read_while_swap_is_off() -> None:
-    assert failure(swapped(swap=False, layer_swap=[{"layers": [1]}])) == "KeyError: 'backward_prefetch'"
-    plan = swapped(swap=False, op_swap=[{"op_name": "attention", "layers": [1]}])
-    assert plan.failure is None
-    assert ids(plan) == {"swap-off"}
-
-
-def test_a_model_that_never_hears_of_swap() -> None:
-    core = RecomputeInputs(layers=8, stages=4, legacy=False)
-    plan = swapped(core, recompute={"recompute": [2, 1, 0, 0]})
-    assert plan.formative is not None
-    assert plan.formative["layer_recompute"] == [[2, 1, 0, 0]]
-    assert not any(layer.swap for layer in plan.layers)
-    assert "swap-dropped" in ids(plan)
-    # The check that runs before still takes the section at its word.
-    assert "must be list when enabling swap" in failure(swapped(core, recompute={"select_recompute": {"x": True}}))
-
-
-def test_such_a_model_swaps_by_its_own_section() -> None:
-    core = RecomputeInputs(layers=4, legacy=False, core_swap=SwapValues(swap=True))
-    plan = normalize(core)
-    assert all(layer.swap == (SwapPlan(r".*\.flash_attention", 1),) for layer in plan.layers)
-
-
-@pytest.mark.parametrize(
-    ("swap", "recompute", "expected"),
-    [
-        ({"layer_swap": []}, {}, {"swap-nothing"}),
-        ({"layer_swap": [{"backward_prefetch": 1, "layers": [0, 9]}]}, {}, {"swap-outside"}),
-        ({}, {"select_comm_recompute": [1, 1]}, {"swap-repeated"}),
-        ({}, {"select_recompute_exclude": {"a": [1]}}, {"swap-no-exclude"}),
-        (
-            {"layer_swap": [{"backward_prefetch": 1, "layers": [0]}, {"backward_prefetch": 2, "layers": [0, 1]}]},
-            {},
-            {"swap-shadowed"},
-        ),
-        ({"op_swap": OPERATORS}, {"select_recompute": {"attention": [1]}}, {"swap-select"}),
-    ],
-)
-def test_traps(swap: dict[str, Any], recompute: dict[str, Any], expected: set[str]) -> None:
-    plan = swapped(recompute=recompute, **swap)
-    assert plan.failure is None
-    assert ids(plan) == expected
 
 
 def test_a_pattern_for_all_layers_does_not_hide_the_ones_behind_it() -> None:
@@ -206,47 +126,18 @@ def test_whole_layers_that_are_recomputed_are_warned_of() -> None:
         assert lines == [f"All {words.format(layer)}" for layer in told], layers
 
 
-def test_stages_are_not_set_before_1_8() -> None:
-    inputs = RecomputeInputs(layers=4, stages=2, version="1.7")
-    assert "swap-no-stage" in ids(swapped(inputs))
-    assert "swap-no-stage" not in ids(swapped(inputs._replace(version="1.8")))
-
-
-def test_a_prefetch_that_is_a_flag() -> None:
-    assert "prefetch-flag" in ids(swapped(default_prefetch=True))
-    assert "prefetch-flag" in ids(swapped(op_swap=[{**OPERATORS[0], "backward_prefetch": True}]))
-    assert "prefetch-flag" not in ids(swapped(op_swap=OPERATORS))
-
-
-def test_an_empty_name_of_an_operator_swaps_nothing() -> None:
-    swap = SwapValues(swap=True, op_swap={"op_name": "", "backward_prefetch": 1, "layers": [0, 1]})
-    plan = normalize(RecomputeInputs(layers=2, swap=swap))
-    assert plan.failure is None
-    assert [layer.swap for layer in plan.layers] == [(), ()]
-
-
 ENTRY = {"backward_prefetch": 1, "layers": [1]}
 
 
 @pytest.mark.parametrize(
     ("swap", "recompute", "text"),
     [
-        ({"layer_swap": "x"}, {}, "ValueError: layer_swap must be a list or dict"),
-        ({"op_swap": 3}, {}, "ValueError: op_swap must be a list or dict"),
-        ({"layer_swap": [3]}, {}, "AttributeError: 'int' object has no attribute 'get'"),
         (
             {"layer_swap": [{**ENTRY, "layers": 3}]},
             {},
             "ValueError: Invalid layer_swap configuration: 3. Expected 'layers' to be a list, tuple, or bool.",
         ),
-        (
-            {"layer_swap": [ENTRY, {**ENTRY, "backward_prefetch": 2, "layers": True}]},
-            {},
-            "Invalid layer_swap configuration at index 1: {'backward_prefetch': 2, 'layers': True}. Inconsistent 'backward_prefetch' values.",
-        ),
-        ({"default_prefetch": "x"}, {}, "Type of default_prefetch must be int and value of it must be positive, but get <class 'str'> and x."),
         ({"op_swap": [{**ENTRY, "op_name": "a", "backward_prefetch": 0}]}, {}, "Type of op_swap(a).backward_prefetch must be int and the value of op_swap(a).backward_prefetch must be positive, but get 0."),
-        ({"op_swap": [{**ENTRY, "op_name": "a", "layers": [True, "x"]}]}, {}, "Expected 'layers' to be a list of ints or list of lists of ints."),
         ({}, {"select_recompute": {1: [1]}}, "ValueError: Op_name of select_recompute must be str when enabling swap, but get <class 'int'>."),
     ],
 )  # fmt: skip
@@ -262,7 +153,6 @@ def test_the_frameworks_words_about_swap(swap: dict[str, Any], recompute: dict[s
         (7, None),
         ("auto", "ValueError: For 'Cell', the 'backward_prefetch' must be str and must be in '['Auto']', but got 'auto'."),
         (-1, "ValueError: The input value must be int and must >= 0, but got '-1' with type 'int'."),
-        (True, "TypeError: The input value must be int and must >= 0, but got 'True' with type 'bool'."),
         (False, "TypeError: The input value must be int and must >= 0, but got 'False' with type 'bool'."),
         (1.5, "TypeError: The input value must be int, but got 'float'"),
         (None, "TypeError: The input value must be int, but got 'NoneType'"),

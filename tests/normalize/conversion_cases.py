@@ -10,7 +10,6 @@ import yaml
 
 from ms_tune.dialects.operators import Tree, dynamic_model, layer_model
 from ms_tune.source.yaml import SourceFile, parse_source
-from tests.dialects.plan_cases import nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -191,6 +190,18 @@ def _mindspeed(random: Random) -> dict[str, Any]:
         "model_config": {"num_layers": sum(map(sum, counts)), "use_flash_attention": random.random() < 0.7},
         "parallel_config": parallel,
     }
+
+
+def nested(values: Mapping[str, object]) -> dict[str, Any]:
+    """Dotted keys as sections."""
+    data: dict[str, Any] = {}
+    for key, value in values.items():
+        *path, name = key.split(".")
+        section = data
+        for part in path:
+            section = section.setdefault(part, {})
+        section[name] = value
+    return data
 
 
 def config_of(values: Mapping[str, object], dialect: str, model: Mapping[str, object]) -> SourceFile:

@@ -80,51 +80,6 @@ def test_legacy_names_become_dynamic_ones() -> None:
     assert said(converted, "counterpart") == [f"The names were verified against the layers of qwen3 in {NEWEST}."]
 
 
-def test_what_has_no_equivalent_is_named_with_its_layers() -> None:
-    converted = convert_source(llama(r"ffn_norm\.rcast"), "mindformers-pynative")
-    assert said(converted, "lost") == [
-        "select_recompute: ffn_norm.rcast has no equivalent in mindformers-pynative; layer 1, 4 loses it."
-    ]
-    assert all("rcast" not in name for name in converted.values["recompute.select_module"])  # type: ignore[attr-defined]
-
-
-def test_what_cannot_be_left_out_is_named() -> None:
-    converted = convert_source(llama(r"feed_forward\.w1\.matmul"), "mindformers-pynative")
-    assert ids(converted) == ["convert-wider"]
-    assert "feed_forward.w3.matmul" in said(converted, "wider")[0]
-    both = convert_source(llama(r"feed_forward\.w[13]\.matmul"), "mindformers-pynative")
-    assert ids(both) == []
-
-
-def test_the_operators_of_each_kind_of_layer() -> None:
-    converted = convert_source(source(DEEPSEEK), "mindformers-pynative@2.0")
-    assert ids(converted) == []
-    assert converted.release == "2.0"
-    assert converted.values["recompute.select_module"] == {
-        "mlp.activation_func.silu": ["1-2"],
-        "mlp.mul": ["1-2"],
-        "mlp.shared_experts.activation_func.silu": ["3-5"],
-        "mlp.shared_experts.mul": ["3-5"],
-    }
-
-
-def test_counts_run_over_layers_that_have_nothing_of_the_name() -> None:
-    text = """
-parallelism: {pipeline_parallel: 1, data_parallel_shard: 2}
-training: {steps: 10}
-model: {model_type: deepseek_v3, num_hidden_layers: 6, first_k_dense_replace: 3}
-recompute: {mode: select, select_module: {mlp.shared_experts: ['3-4'], self_attention.linear_qkv: ['0-1']}}
-"""
-    converted = convert_source(source(text), "mindformers@1.9")
-    assert ids(converted) == []
-    assert converted.values["use_legacy"] is False
-    assert converted.values["recompute_config.select_recompute"] == {
-        r"mlp\.shared_experts": [5],
-        r"self_attention\.linear_q_down_proj": [2],
-        r"self_attention\.linear_kv_down_proj": [2],
-    }
-
-
 def test_a_release_that_does_less_is_told_layer_by_layer() -> None:
     text = """
 parallelism: {pipeline_parallel: 1, data_parallel_shard: 2}
@@ -298,23 +253,6 @@ def test_swap_reaches_the_model_and_comes_back(full: list[str]) -> None:
     assert [(layer.recompute, layer.swap) for layer in again.layers] == [
         (layer.recompute, layer.swap) for layer in before.layers
     ]
-
-
-@pytest.mark.parametrize("ahead", [0, 1, 2])
-def test_prediction_layers_do_what_the_last_layer_does(ahead: int) -> None:
-    text = DEEPSEEK.replace("first_k_dense", f"num_nextn_predict_layers: {ahead}, first_k_dense")
-    converted = convert_source(
-        source(text.replace("[1, 0]", "[0, 1]").replace("True", "False")), "mindformers-pynative"
-    )
-    assert ids(converted) == []
-    assert converted.values["model.num_nextn_predict_layers"] == ahead
-    assert converted.values["recompute.full_recompute_layer"] == ["3"]
-    every = convert_source(
-        source(text.replace("[1, 0]", "True")),
-        "mindformers-pynative",
-    )
-    assert converted.release == every.release == NEWEST
-    assert every.values["recompute.full_recompute_layer"] == [f"0-{5 + ahead}"]
 
 
 def test_without_a_release_a_target_is_the_newest_but_for_the_static_graph() -> None:

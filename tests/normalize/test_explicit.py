@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
-from typing import Any
 
 import pytest
-import yaml
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError, UsageError
 from ms_tune.source.yaml import parse_source
-from tests.jobs import dynamic_plan, explicit, mindspeed_plan
-from tests.oracle import mindspeed_cases, pynative_cases
+from tests.jobs import explicit
 
 DYNAMIC = """\
 # a comment
@@ -59,13 +55,6 @@ def test_ranges(before: str, after: str) -> None:
     assert written(Dialect.MINDFORMERS_PYNATIVE, DYNAMIC, before) == after
 
 
-def test_ranges_of_stages() -> None:
-    head = "model: {num_hidden_layers: 4}\n"
-    body = "parallelism: {pipeline_parallel: 2, pipeline_parallel_layers_per_stage: [' 0 - 1 ', 2-3]}\n"
-    after = body.replace("' 0 - 1 '", "'0-1'")
-    assert written(Dialect.MINDFORMERS_PYNATIVE, head, body) == after
-
-
 def test_ranges_of_swap() -> None:
     head = "model: {num_hidden_layers: 6}\nparallelism: {}\n"
     body = "swap: {enable: True, layer_swap: [{layers: [0, 1]}, {layers: [2]}], op_swap: [{op_name: mlp, layers: [2, 3]}]}\n"
@@ -105,35 +94,3 @@ def test_a_shared_list_is_refused() -> None:
     with pytest.raises(MsTuneError) as caught:
         explicit(parse_source(DYNAMIC + body, Path("c.yaml")), Dialect.MINDFORMERS_PYNATIVE)
     assert "used elsewhere" in str(caught.value)
-
-
-@pytest.mark.slow
-def test_random_configs_of_mindspeed() -> None:
-    count = 0
-    for number in range(150):
-        text = yaml.safe_dump(mindspeed_cases.random_config(Random(number)))  # noqa: S311 - the same cases every time
-        source = parse_source(text, Path("c.yaml"))
-        plan = mindspeed_plan(source)
-        if plan.failure is None:
-            result = parse_source(explicit(source, Dialect.MINDSPEED_MS).text, Path("c.yaml"))
-            assert mindspeed_plan(result).layers == plan.layers
-            assert explicit(result, Dialect.MINDSPEED_MS).change_count == 0
-            count += 1
-    assert count > 40
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", ["2.0", "2.1"])
-def test_random_configs_of_the_dynamic_graph(version: str) -> None:
-    count = 0
-    for number in range(150):
-        config, layers, mtp = pynative_cases.random_config(Random(number), version)  # noqa: S311 - as above
-        whole: dict[str, Any] = {**config, "model": {"num_layers": layers, "mtp_num_layers": mtp}}
-        source = parse_source(yaml.safe_dump(whole), Path("c.yaml"))
-        plan = dynamic_plan(source, version)
-        if plan.failure is None and plan.formative is not None:
-            result = parse_source(explicit(source, Dialect.MINDFORMERS_PYNATIVE, version).text, Path("c.yaml"))
-            assert dynamic_plan(result, version).layers == plan.layers
-            assert explicit(result, Dialect.MINDFORMERS_PYNATIVE, version).change_count == 0
-            count += 1
-    assert count > 30

@@ -33,9 +33,3 @@ def test_two_switches_of_llama(flash: object, joined: object) -> None:
     names = {name for path in tree.paths() for name in path.split(".")}
     assert ("flash_attention" in names) is (flash is True)
     assert ("w_qkv" in names, "wq" in names) == (joined is True, joined is not True)
-
-
-def test_experts_of_other_legacy_models_are_not_known() -> None:
-    assert layers("LlamaForCausalLM", expert_num=0) is not None
-    assert layers("LlamaForCausalLM", expert_num=1) is not None
-    assert layers("LlamaForCausalLM", expert_num=8) is None

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from ms_tune.cli.main import main
+from tests.normalize.conversion_cases import random_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,54 +105,21 @@ def mindformers(random: Random) -> dict[str, Any]:
 
 
 def pynative(random: Random) -> dict[str, Any]:
-    stages, chunks, share = random.randint(1, 3), random.randint(1, 2), random.randint(1, 3)
-    layers = stages * chunks * share
-
-    def specs() -> list[str]:
-        return [str(layer) for layer in range(layers) if random.random() < 0.5] or ["0"]
-
-    def chosen() -> dict[str, list[str]]:
-        return {pattern: specs() for pattern in random.sample(MODULES, random.randint(1, 3))}
-
-    config: dict[str, Any] = {
-        "parallelism": {"pipeline_parallel": stages, "tensor_parallel": 2, "pipeline_parallel_interleave_num": chunks},
-        "training": {"steps": 1},
-        "model": {
-            "model_type": random.choice(("deepseek_v3", "deepseek_v3", "mine")),
-            "num_hidden_layers": layers,
-            "first_k_dense_replace": random.randint(0, layers),
-        },
-        "recompute": {"mode": "select", "select_module": chosen()},
-    }
+    config: dict[str, Any] = random_case(random, "mindformers-pynative").source.data
+    layers = config["model"]["num_hidden_layers"]
+    if config["recompute"]["mode"] == "select" and random.random() < 0.4:
+        config["model"]["model_type"] = "mine"
     if random.random() < 0.5:
-        config["recompute"]["full_recompute_layer"] = specs()
-    if random.random() < 0.5:
-        config["recompute_comm"] = {"enable": True, "select_module": chosen()}
-    if random.random() < 0.5:
-        config["recompute"]["exclude_op"] = chosen()
-    if stages == 1 and layers > 1 and random.random() < 0.5:
+        config["recompute"]["exclude_op"] = {name: ["0"] for name in random.sample(MODULES, random.randint(1, 3))}
+    if config["parallelism"]["pipeline_parallel"] == 1 and layers > 1 and random.random() < 0.7:
         entries = [{"op_name": name, "layers": ["0"]} for name in random.sample(MODULES, 2)]
         config["swap"] = {"enable": True, "layer_swap": [{"layers": ["0"]}] * random.randint(0, 1), "op_swap": entries}
     return config
 
 
 def mindspeed_ms(random: Random) -> dict[str, Any]:
-    stages = random.randint(2, 4)
-    counts = [random.randint(1, 4) for _ in range(stages)]
-    full = [random.randint(0, count) for count in counts]
-    select, comm = (
-        [random.randint(0, count - used) for count, used in zip(counts, full, strict=True)] for _ in range(2)
-    )
-    lists = {"recompute": full, "select_recompute": select, "select_comm_recompute": comm}
-    return {
-        "parallel_config": {
-            "tensor_model_parallel_size": 2,
-            "pipeline_model_parallel_size": stages,
-            "num_layer_list": counts,
-            "recompute_config": lists,
-        },
-        "model_config": {"num_layers": sum(counts), "use_flash_attention": random.random() < 0.5},
-    }
+    config: dict[str, Any] = random_case(random, "mindspeed-ms").source.data
+    return config
 
 
 class Shown:
@@ -295,13 +263,14 @@ def check_dynamic(shown: Shown, config: dict[str, Any]) -> None:
 def check_counts(shown: Shown, _: dict[str, Any]) -> None:
     kinds = (("full_recompute", "full"), ("select_recompute", "select"), ("select_comm_recompute", "comm"))
     for line in shown.log:
-        match = re.search(r"in pp_rank:(\d+), (full.*)", line)
-        assert match or "num layer list" in line
+        match = re.search(r"in (?:vpp_rank:(\d+), )?pp_rank:(\d+), (full.*)", line)
+        assert match or "num layer list" in line or "Num_layers in" in line
         for name, kind in kinds if match else ():
             assert match
-            count = re.search(rf"\b{name}_layers is (\d+)", match[2])
+            count = re.search(rf"\b{name}_layers is (\d+)", match[3])
             assert count
-            of_stage = [x for x in shown.layers.values() if x["stage"] == int(match[1])]
+            cell = (int(match[1] or 0), int(match[2]))
+            of_stage = [x for x in shown.layers.values() if (x["chunk"], x["stage"]) == cell]
             key = f"{kind}_patterns"
             assert int(count[1]) == sum(bool(x[key]) if key in x else x["recompute"] == kind for x in of_stage)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -61,26 +60,6 @@ def test_what_is_written(before: str, after: str) -> None:
     assert written(before) == after
 
 
-def test_flat_lists_for_one_chunk() -> None:
-    head = "parallel_config: {pipeline_stage: 2}\nmodel: {model_config: {num_layers: 5, offset: [0, 1]}}\n"
-    assert written("recompute_config: {recompute: True}\n", head) == "recompute_config: {recompute: [2, 3]}\n"
-    assert written("recompute_config: {recompute: [9]}\n", head) == "recompute_config: {recompute: [2, 0]}\n"
-
-
-def test_slices_need_the_word_true() -> None:
-    body = "  recompute: True\n  recompute_slice_activation: True\n"
-    assert written(body) == body
-
-
-def test_an_offset_for_each_chunk() -> None:
-    head = "".join(HEAD.splitlines(keepends=True)[:3])
-    body = (
-        "model:\n  model_config: {num_layers: 8, pp_interleave_num: 2, offset: [-1, 1]}\n"
-        "recompute_config: {recompute: True}\n"
-    )
-    assert written(body, head) == body.replace("[-1, 1]", "[[-1, 1], [-1, 1]]").replace("True", "[[1, 3], [1, 3]]")
-
-
 def test_layer_numbers_when_swap_is_on() -> None:
     body = "  recompute: [3, 1, 3, 99]\nswap_config: {swap: True, layer_swap: [{layers: [5], backward_prefetch: 1}]}\n"
     assert written(body) == body.replace("[3, 1, 3, 99]", "[1, 3]")
@@ -106,17 +85,6 @@ def test_what_is_refused(body: str, words: str) -> None:
     if "nothing" not in words:
         assert isinstance(caught.value, ConfigError)
         assert caught.value.line is not None
-
-
-@pytest.mark.slow
-def test_random_forms() -> None:
-    random = Random(5)  # noqa: S311 - the same cases every time
-    for _ in range(300):
-        rows = [[random.choice((0, 1, 2, 5, True, False)) for _ in range(2)] for _ in range(2)]
-        flat = [random.choice((0, 1, 3, 9, True)) for _ in range(random.choice((1, 2)))]
-        value = random.choice((rows, flat, True, {"a": rows, "b": flat, "c": random.random() < 0.5}, ["a", "b"]))
-        key = "recompute" if value in (rows, flat, True) and random.random() < 0.5 else "select_comm_recompute"
-        written(f"  {key}: {value}\n")
 
 
 @pytest.mark.parametrize("listed", ["\n    - 1  # one\n    - 0\n", " [1, # one\n   0]\n"])

@@ -92,13 +92,6 @@ def test_explicit_lists_go_into_the_config_and_those_of_a_base_are_named(
     assert main(["normalize-recompute", "--write", str(config)]) == 1  # what is left stands in the base
 
 
-def test_the_remedy_of_a_config_with_a_base(tmp_path: Path) -> None:
-    write(tmp_path / "base.yaml", BASE)
-    config = write(tmp_path / "a.yaml", "base_config: base.yaml\nrecompute_config: {recompute: [3, 3]}\n")
-    plan = normalize_source(load_source(config), "1.9")
-    assert plan.failure is None or plan.problems[0].help is not None
-
-
 def test_an_error_in_the_base_points_to_the_base(tmp_path: Path) -> None:
     base = write(tmp_path / "base.yaml", BASE.replace("pipeline_stage: 2", "pipeline_stage: x"))
     config = write(tmp_path / "a.yaml", "base_config: [base.yaml]\n")
@@ -170,18 +163,6 @@ def test_the_config_of_the_model_is_read(tmp_path: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert main(["lint", "--json", str(config)]) in (0, 1)
     assert json.loads(capsys.readouterr().out)["read_from"] == {str(config): [str(model)]}
-
-
-def test_lint_judges_with_the_config_of_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = CORE.replace("compute_dtype: bfloat16", "compute_dtype: bfloat16, num_moe_experts: 8, moe_router_topk: 2")
-    config = write(tmp_path / "a.yaml", text.replace("pipeline_stage: 2", "pipeline_stage: 2, expert_parallel: 3"))
-    write(tmp_path / "models/mine/config.json", json.dumps(MODEL))
-    main(["lint", "--json", "--framework-version", "1.9", str(config)])
-    known = {one["id"] for one in json.loads(capsys.readouterr().out)["findings"]}
-    (tmp_path / "models/mine/config.json").unlink()
-    main(["lint", "--json", "--framework-version", "1.9", str(config)])
-    unknown = {one["id"] for one in json.loads(capsys.readouterr().out)["findings"]}
-    assert unknown <= known
 
 
 @pytest.mark.parametrize("content", ["[]", "{", "[" * 100_000, '{"num_hidden_layers": "x"}', "x" * 2_000_000, "\0"])

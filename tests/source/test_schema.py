@@ -103,12 +103,6 @@ def test_a_key(facts: dict[str, Any], expected: dict[str, object], monkeypatch: 
     assert properties(monkeypatch, key("a", **facts)) == {"a": expected}
 
 
-def test_dead_keys_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = properties(monkeypatch, key("a", state="dead"), key("b", state="deprecated"))
-    assert "read by nothing" in found["a"]["description"]
-    assert "deprecated" in found["b"]["description"]
-
-
 def test_keys_inside_others(monkeypatch: pytest.MonkeyPatch) -> None:
     found = properties(monkeypatch, key("a.*.b", types=("str",), strict=True), key("a.*.c"))
     assert list(found["a"]["items"]["properties"]) == ["b", "c"]

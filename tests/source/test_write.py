@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 NOBODY = 65534
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
-OLD, NEW = "".join(f"a: {n:06}\n" for n in range(40_000)), "".join(f"b: {n:06}\n" for n in range(50_000))
 CONFIG = """\
 use_legacy: True
 trainer: {}
@@ -35,6 +34,13 @@ model: {model_config: {num_layers: 4}}
 recompute_config:
   recompute: [True, 1]
 """
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "a.yaml"
+    path.write_text("a: 1\n")
+    return path
 
 
 @root
@@ -49,9 +55,7 @@ def test_owner_group_and_mode_stay(tmp_path: Path) -> None:
     assert file.read_text() == "a: 2\n"
 
 
-def test_extended_attributes_stay(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("a: 1\n")
+def test_extended_attributes_stay(file: Path) -> None:
     try:
         os.setxattr(file, "user.reviewed", b"yes")
     except OSError as error:
@@ -86,9 +90,7 @@ def test_access_control_lists_stay(tmp_path: Path) -> None:
     assert stat.S_IMODE(other.stat().st_mode) == 0o640
 
 
-def test_a_file_that_nobody_may_write_is_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("a: 1\n")
+def test_a_file_that_nobody_may_write_is_left_alone(tmp_path: Path, file: Path) -> None:
     file.chmod(0o444)
     with pytest.raises(ConfigError, match="is write-protected") as caught:
         write_back(file, "a: 1\n", "a: 2\n")
@@ -160,9 +162,7 @@ def test_a_folder_that_may_not_be_written(open_folder: Path) -> None:
     assert file.read_text() == "a: 1\n"
 
 
-def test_who_cannot_allow_it_is_not_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("a: 1\n")
+def test_who_cannot_allow_it_is_not_told_to(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.chmod(0o444)
     hints = []
     for user in (file.stat().st_uid, 12345):
@@ -173,10 +173,8 @@ def test_who_cannot_allow_it_is_not_told_to(tmp_path: Path, monkeypatch: pytest.
     assert hints == ["edits.write.read-only.hint", "edits.write.owner.hint"]
 
 
-def test_what_was_changed_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_changed_meanwhile_is_left_alone(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the comparison and the replacement, too."""
-    file = tmp_path / "a.yaml"
-    file.write_text("a: 1\n")
 
     write = Path.write_bytes
 
@@ -196,9 +194,7 @@ def test_what_was_changed_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("a: 1\n")
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, file: Path) -> None:
     code = (
         "import signal, sys\nfrom pathlib import Path\nfrom ms_tune.source.atomic_write import write_atomically\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -242,42 +238,6 @@ def test_what_a_killed_run_left_is_removed_and_what_is_being_written_is_not(tmp_
         assert part.exists()
         assert not left.exists()
     assert {one.name for one in tmp_path.iterdir()} == {"a.yaml", "other.yaml"}
-
-
-LOOP = """
-import sys
-from pathlib import Path
-from ms_tune.source.atomic_write import write_back
-from tests.source.test_write import NEW, OLD
-file = Path(sys.argv[1])
-print('ready', flush=True)
-while True:
-    write_back(file, OLD, NEW)
-    write_back(file, NEW, OLD)
-"""
-
-
-@pytest.mark.slow
-def test_killed_while_writing(tmp_path: Path) -> None:
-    """Killed at 40 random moments of writing nothing else than this file."""
-    file = tmp_path / "a.yaml"
-    file.write_text(OLD)
-    moments = random.Random(12)  # noqa: S311 - the same moments at every run
-    left = 0
-    for _ in range(40):
-        with subprocess.Popen([sys.executable, "-c", LOOP, str(file)], stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            time.sleep(moments.uniform(0.0, 0.03))
-            child.send_signal(signal.SIGKILL)
-        text = file.read_text()
-        assert text in (OLD, NEW)
-        left += len(list(tmp_path.iterdir())) - 1
-        if text == NEW:
-            write_back(file, NEW, OLD)
-    assert left  # or else no kill hit the moment that this test is about
-    write_back(file, OLD, NEW)
-    assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The values that hold of a program's arguments, beside ``argparse`` with the definitions of the same release."""
+"""The values that hold of a program's arguments, and what its parser refuses, beside ``argparse`` with the definitions of the same release."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of
-from ms_tune.facts.megatron import UNREAD, definitions, names, names_by_dest
+from ms_tune.dialects.megatron.arguments import ParserFault, ProgramArguments, command_of, refused
+from ms_tune.facts.megatron import UNREAD, definitions, names, names_by_dest, unregistered
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.shell.read import read_launches
 
@@ -33,33 +33,31 @@ def command(arguments: str, release: str = "2.1") -> ProgramArguments:
     return found
 
 
-def single(release: str) -> dict[str, Definition]:
-    """The arguments with one definition that argparse can be given, and whose destination is theirs alone."""
-    found = {}
-    for name in sorted(names(release)):
-        known = definitions(name, release)
-        if len(known) == 1 and known[0].type in _TYPES and len(names_by_dest(release)[known[0].dest]) == 1:
-            found[name] = known[0]
-    return found
-
-
-def parser_of(known: dict[str, Definition]) -> argparse.ArgumentParser:
-    parser = Refusing(allow_abbrev=False, add_help=False)
-    for name, one in known.items():
-        default = None if one.default == UNREAD else one.default
+def parser_of(release: str, *, judging: bool = False) -> tuple[argparse.ArgumentParser, dict[str, Definition]]:
+    """A parser of the arguments that argparse can be given: with their defaults, or as they are judged."""
+    made = Refusing(allow_abbrev=False, add_help=False)
+    known: dict[str, Definition] = {}
+    for name in sorted(names(release) - (unregistered(release).keys() if judging else set())):
+        one, *others = definitions(name, release)
+        type_ = None if judging and one.type == "bool" else _TYPES.get(one.type)
+        if others or not (type_ or (one.action and (judging or one.type in _TYPES))):
+            continue
+        if not judging and len(names_by_dest(release)[one.dest]) > 1:
+            continue  # not its own destination alone
+        known[name] = one
+        more = {"choices": one.choices} if judging else {"default": None if one.default == UNREAD else one.default}
         if one.action:
-            parser.add_argument(name, dest=one.dest, action=one.action, default=default)
+            made.add_argument(name, dest=one.dest, action=one.action, default=more.get("default"))
         else:
-            parser.add_argument(name, dest=one.dest, type=_TYPES[one.type], nargs=one.nargs, default=default)
-    return parser
+            made.add_argument(name, dest=one.dest, type=type_ or str, nargs=one.nargs, **more)
+    return made, known
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_values_are_those_of_argparse(release: str) -> None:
     random = Random(release)  # noqa: S311 - the same cases every time
-    known = single(release)
-    parser = parser_of(known)
+    parser, known = parser_of(release)
     taken = compared = 0
     for _ in range(150):
         words: list[str] = []
@@ -115,18 +113,6 @@ def test_what_holds_in_the_end(arguments: str, dest: str, value: object) -> None
     assert command(arguments).value(dest) == value
 
 
-def test_switches_and_numbers_are_sure_or_not() -> None:
-    found = command("--sequence-parallel --num-layers 8 --lr 0.5")
-    assert found.surely("sequence_parallel")
-    assert not found.surely_not("sequence_parallel")
-    assert found.surely_not("nothing_like_it")
-    assert found.integer("num_layers") == 8
-    assert found.integer("lr") is None
-    assert found.integer("sequence_parallel") is None
-    assert not command("$MORE").surely_not("sequence_parallel")
-    assert command("").surely_not("sequence_parallel")
-
-
 def test_words_in_front_and_words_behind_equals_have_their_places() -> None:
     found = command("stray --lr=1e-5 3 --num-layers 4 5")
     assert [one.text for one in found.strays] == ["stray"]
@@ -141,3 +127,55 @@ def test_words_in_front_and_words_behind_equals_have_their_places() -> None:
 def test_another_program_is_none_of_its() -> None:
     (launch,) = read_launches(Path("a.sh"), "msrun train.py --num-layers 3").launches
     assert command_of(launch, "2.1") is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_argparse_refuses(release: str) -> None:
+    random = Random(release)  # noqa: S311 - the same cases every time
+    taker, known = parser_of(release, judging=True)
+    chosen = [name for name in known if definitions(name, release)[0].choices]
+    count = {True: 0, False: 0}
+    for _ in range(400):
+        words = ["stray"] if random.random() < 0.03 else []
+        for name in random.sample(list(known), random.randrange(1, 3)) + random.sample(chosen, 1):
+            (one,) = definitions(name, release)
+            shown = name if random.random() > 0.05 else f"{name}x"
+            values = [random.choice(("8", "8", "-1", "x", "1e-5", "1.5"))]
+            if one.choices and random.random() < 0.8:
+                values = [str(random.choice(one.choices))]
+            if one.action or random.random() < 0.1:
+                values = []
+            if random.random() < 0.05:
+                values.append("more")
+            words += [shown, *values]
+        try:
+            taker.parse_args(words)
+            passes = True
+        except ValueError:
+            passes = False
+        if any(
+            definitions(word, release) and definitions(word, release)[0].nargs for word in words if word[:2] == "--"
+        ):
+            continue  # how many values it takes is not judged
+        count[passes] += 1
+        assert passes == (not list(refused(command(" ".join(words), release)))), words
+    assert min(count.values()) > 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "faults"),
+    [
+        ("--recompute-granularity ful", [ParserFault.CHOICE]),
+        ("--recompute-granularity full", []),
+        ("--num-layers four --num-layrs 4", [ParserFault.NUMBER, ParserFault.UNKNOWN]),
+        ("--num-layers", [ParserFault.MISSING]),
+        ("--num-layers 4 5", [ParserFault.EXTRA]),
+        ("stray --num-layers 4", [ParserFault.EXTRA]),
+        ("--num-layers $N --recompute-granularity $(choose)", []),
+        ("$MORE --num-layers 4", []),
+        ("--num-layers 4 $MORE", []),
+    ],
+)
+def test_what_is_known_only(arguments: str, faults: list[ParserFault]) -> None:
+    assert [one.fault for one in refused(command(arguments))] == faults

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.errors import ConfigError
-from ms_tune.facts.launchers import launcher_named
 from ms_tune.source.shell.read import Launch, Launches, read_launches
 from ms_tune.source.shell.values import Reason
 
@@ -264,11 +263,6 @@ def test_any_text_is_read(text: str) -> None:
             assert 0 <= argument.place.start <= argument.place.end <= len(text)
 
 
-def test_an_unknown_command_is_no_launcher() -> None:
-    assert launcher_named("/opt/x/python3.12") is launcher_named("python")
-    assert launcher_named("pythonic") is None
-
-
 @pytest.mark.parametrize(
     ("script", "words"),
     [
@@ -292,36 +286,6 @@ def test_a_script_in_a_word_is_followed(script: str, words: list[str | None]) ->
     assert text[found[0].place.start : found[0].place.end]
     assert {word.place.span.line for word in found[0].arguments} == {1}
     assert found[0].conditional is ("&&" in script)
-
-
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ('bash <<EOF\npython p.py "$(date)" 1\nEOF', [None, "1"]),
-        ("A=1\nbash <<EOF\npython p.py --x $A\nEOF", ["--x", "1"]),  # this shell puts its variables in
-        ("A=1\nbash -e <<'EOF'\npython p.py --x $A\nEOF", ["--x", None]),  # the other one does, and does not see it
-        ('export A=1\nexec /bin/sh -s <<"EOF"\npython p.py --x $A\nEOF', ["--x", "1"]),
-        ("export A=1\nsudo bash <<'EOF'\npython p.py --x $A\nEOF", ["--x", "1"]),
-        ("bash <<EOF\npython p.py --x 3\n", ["--x", "3"]),  # it never ends
-        ("bash <<A <<B\npython a.py\nA\npython p.py --x 2\nB", ["--x", "2"]),  # the last one counts
-    ],
-)
-def test_a_script_in_a_here_document_is_followed(script: str, words: list[str | None]) -> None:
-    found = [launch for launch in launches(script + "\n").launches if launch.launcher.name == "python"]
-    assert [[word.text for word in launch.arguments] for launch in found] == [words]
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        "cat <<EOF > run.sh\npython p.py\nEOF",
-        "bash -c 'cat' <<EOF\npython p.py\nEOF",
-    ],
-)
-def test_a_here_document_that_is_no_script_is_not_followed(script: str) -> None:
-    read = launches(script + "\n")
-    assert [launch for launch in read.launches if launch.launcher.name == "python"] == []
-    assert not read.unknown
 
 
 @pytest.mark.parametrize(
