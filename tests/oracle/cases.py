@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
 _PATTERNS = (
@@ -63,6 +65,11 @@ _OFFSETS: tuple[Any, ...] = (
     2**31,
     [2**33 + 1],
 )
+
+
+def pick(random: Random, choices: Sequence[Any]) -> Any:  # noqa: ANN401 - what the list holds
+    """One of several values, as an object of its own: it may be written into."""
+    return copy.deepcopy(random.choice(choices))
 
 
 def junk(random: Random, depth: int = 0) -> Any:  # noqa: ANN401 - anything at all

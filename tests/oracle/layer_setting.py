@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.dialects import ENDLESS_LOOP
 from ms_tune.dialects.mindformers.placement import KEYS
 from tests.oracle import wheels
+from tests.oracle.framework_child_mindspore import check_bool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,12 +92,6 @@ class _Logger:
     warning = info
 
 
-def _check_bool(value: object, name: str) -> None:
-    """``mindspore._checkparam.check_bool``."""
-    if not isinstance(value, bool):
-        raise TypeError(f"The '{name}' must be a bool, but got {type(value).__name__}.")  # noqa: EM102, TRY003 - its words
-
-
 def check_offload(backward_prefetch: object) -> None:
     """What ``mindspore.nn.Cell.offload`` checks."""
     prefix, given = (
@@ -138,7 +133,7 @@ class Oracle:
             "logger": self._logger,
             "ms": SimpleNamespace(get_auto_parallel_context=lambda name: self._context[name]),
             "is_legacy_model": lambda: self._legacy,
-            "Validator": SimpleNamespace(check_bool=_check_bool),
+            "Validator": SimpleNamespace(check_bool=check_bool),
             "_Config": object,
             "MAX_INT32": 2147483647,
         }

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
-from tests.oracle.cases import junk
+from tests.oracle.cases import junk, pick
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from random import Random
 
 _PATTERNS = (
@@ -63,11 +61,6 @@ _ODD: tuple[Any, ...] = (
     {1: ["0"]},
 )
 _SCALARS: tuple[Any, ...] = (True, 1, 0, "1", None, 1.5, [], "full", "select", "None", "none")
-
-
-def pick(random: Random, choices: Sequence[Any]) -> Any:  # noqa: ANN401 - what the list holds
-    """One of several values, as an object of its own: it may be written into."""
-    return copy.deepcopy(random.choice(choices))
 
 
 def random_config(random: Random, version: str) -> tuple[dict[str, Any], int, int]:

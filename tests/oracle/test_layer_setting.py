@@ -9,7 +9,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings, strategies
 
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.recompute import normalize
@@ -115,13 +114,6 @@ def test_random_cases(released: layer_setting.Oracle, capsys: pytest.CaptureFixt
     assert seen["fine"] > CASES // 4
     assert swapped > CASES // 25
     assert seen.keys() >= _STOPS
-
-
-@settings(max_examples=CASES // 25, deadline=None, database=None, derandomize=True)
-@given(random=strategies.randoms(use_true_random=False))
-def test_shrinking_cases(released: layer_setting.Oracle, random: Random) -> None:
-    # The same cases once more in a form that hypothesis makes small when one of them fails.
-    assert_same(*ask(released, random_case(random, released.version or "")))
 
 
 @installed

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from hypothesis import given, settings, strategies
 
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
@@ -199,24 +198,6 @@ def test_random_layers_of_mindspeed(mindspeed: mindspeed_ms.Oracle, capsys: pyte
     with capsys.disabled():
         print(f"\nMindSpeed-Core-MS: {CASES} random plans: {dict(seen.most_common())}")  # noqa: T201 - as above
     assert seen["fine"] > CASES // 4
-
-
-@settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)
-@given(random=strategies.randoms(use_true_random=False))
-def test_shrinking_plans_of_mindformers(mindformers: pynative.Oracle, random: Random) -> None:
-    layers_of_mindformers(mindformers, random)
-
-
-@settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)
-@given(random=strategies.randoms(use_true_random=False))
-def test_shrinking_configs_of_mindformers(mindformers: pynative.Oracle, models: Models, random: Random) -> None:
-    whole_config(mindformers, models, random)
-
-
-@settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)
-@given(random=strategies.randoms(use_true_random=False))
-def test_shrinking_plans_of_mindspeed(mindspeed: mindspeed_ms.Oracle, random: Random) -> None:
-    layers_of_mindspeed(mindspeed, random)
 
 
 def told(config: dict[str, Any], version: str) -> list[str]:

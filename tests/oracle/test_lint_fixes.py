@@ -35,7 +35,7 @@ pytestmark = [
 ]
 
 
-framework = framework_of(VERSIONS, "reading_child")
+framework = framework_of(VERSIONS, "static_child")
 
 
 def configs(version: str) -> Iterator[tuple[str, str]]:

@@ -34,7 +34,7 @@ _LINE = re.compile(r"(?m)^([ ]*(?:- )?)([A-Za-z_]\w*): +([^\s#&*|>{\[][^#\n]*?)(
 pytestmark = pytest.mark.skipif(not MANY, reason="MS_TUNE_ORACLE_SLIPS says how many slips to make")
 
 
-framework = framework_of(_RELEASES, "reading_child")
+framework = framework_of(_RELEASES, "static_child")
 
 
 def configs(version: str) -> list[tuple[str, str]]:

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.mindformers_pynative import read as dialect
@@ -140,13 +138,6 @@ def test_random_configs(oracle: pynative.Oracle, version: str, capsys: pytest.Ca
         print(f"\nmindformers-pynative {version}: {CASES} random configs, seed {SEED}: {dict(seen)}")  # noqa: T201
     assert seen["plan"] > CASES / 5
     assert seen["ValueError"] > CASES / 20
-
-
-@settings(max_examples=100, deadline=None)
-@given(random=st.randoms(use_true_random=False))
-def test_cases_that_shrink(random: Random, oracle: pynative.Oracle, version: str) -> None:
-    config, layers, mtp = random_config(random, version[:3])
-    assert_same(oracle, config, layers, mtp, version, oracle.modules())
 
 
 def test_the_configs_in_the_wheel(oracle: pynative.Oracle, version: str) -> None:
