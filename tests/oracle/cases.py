@@ -6,12 +6,16 @@ import copy
 import math
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PATTERNS = (
     r"feed_forward\.mul",
     r"feed_forward\.w1\.activation\.silu",
@@ -65,6 +69,17 @@ _OFFSETS: tuple[Any, ...] = (
     2**31,
     [2**33 + 1],
 )
+
+
+def text_of(config: Any) -> str:  # noqa: ANN401 - sound or not
+    """The config as YAML; what is shared stays shared."""
+    return yaml.dump(config, Dumper=_DUMPER, sort_keys=False)
+
+
+def as_read(config: dict[str, Any]) -> dict[str, Any]:
+    """The config as a framework reads it out of its file."""
+    data: dict[str, Any] = yaml.load(text_of(config), Loader=_LOADER)  # noqa: S506 - one of the safe loaders
+    return data
 
 
 def pick(random: Random, choices: Sequence[Any]) -> Any:  # noqa: ANN401 - what the list holds

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ms_tune.dialects.mindformers.placement import KEYS
 from tests.oracle.cases import random_case
 from tests.oracle.network_cases import ARCHITECTURES, SETTINGS, legacy_model, some
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.mindformers.placement import RecomputeInputs
 
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # Values that are of the wrong kind, or out of range, wherever they stand.
 _ODD: tuple[Any, ...] = (0, -1, True, False, "2", "x", 1.0, 2.5, None, [], {}, [1], {"a": 1}, 7, 64)
 # Which classes of networks train, and in which release, is for them to say.
@@ -78,11 +75,6 @@ def random_config(random: Random, version: str, spoilt: float = 0.4) -> dict[str
         for _ in range(random.choice((1, 1, 2))):
             _spoil(random, config)
     return config
-
-
-def text_of(config: dict[str, Any]) -> str:
-    """The config as YAML; what is shared stays shared."""
-    return yaml.dump(config, Dumper=_DUMPER, sort_keys=False)
 
 
 def _model(random: Random, inputs: RecomputeInputs, version: str) -> dict[str, Any]:

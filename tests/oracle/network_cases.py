@@ -62,7 +62,7 @@ def _stretched(random: Random) -> dict[str, Any]:
     """Positions that are stretched, mostly as they may be."""
     if random.random() < 0.9:
         return {}
-    found = copy.deepcopy(random.choice(SETTINGS["stretched"]))
+    found: dict[str, Any] = copy.deepcopy(random.choice(SETTINGS["stretched"]))
     factor = found["scaling_factor"]
     if isinstance(factor, dict) and random.random() < 0.5:
         key = random.choice(list(factor))

@@ -25,6 +25,7 @@ from tests.oracle.job_logs import formats, job_log
 from tests.oracle.pynative_cases import random_config
 from tests.oracle.static_child import Layer
 from tests.oracle.test_pynative import plan_of
+from tests.oracle.whole_cases import CORE_PATTERNS, LEGACY_PATTERNS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,34 +52,14 @@ def random_model(random: Random, inputs: RecomputeInputs) -> LayerModel:
 
 _PATTERNS = {
     True: (
-        r"feed_forward\.mul",
-        r"feed_forward\.w1\.activation\.silu",
-        r"feed_forward\.w[13]\.matmul",
+        *LEGACY_PATTERNS,
         r"feed_forward\.w.",
-        r".*_norm\.norm",
-        r".*\.(norm|mul)",
-        r".*\.flash_attention",
-        r"attention\.w.\.(matmul|cast)",
         r".*\.w1\..*ation",
-        "attention",
         "atten.*",
-        "feed_forward.mul",
         r"feed_forward\.w1\.(",
         r"layers\.feed_forward",
     ),
-    False: (
-        r"mlp\.mul",
-        r"mlp\.activation_func\.silu",
-        r"mlp\.shared_experts\.mul",
-        r".*\.shared_experts\..*_func\.silu",
-        r"mlp\.(experts|linear_fc.)",
-        r".*layernorm\.norm",
-        r"self_attention\..*\.matmul",
-        r".*\.core_attention\.flash_attention",
-        "mlp",
-        r"mlp\.linear_fc1\.matmul",
-        "mlp.mul",
-    ),
+    False: CORE_PATTERNS,
 }
 
 

@@ -19,8 +19,9 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language
+from tests.oracle.cases import text_of
 from tests.oracle.framework import Framework, framework_of
-from tests.oracle.lint_cases import random_config, text_of
+from tests.oracle.lint_cases import random_config
 from tests.oracle.network_cases import random_network
 from tests.oracle.whole_cases import left_out
 
