@@ -44,13 +44,6 @@ def wheel(version: str) -> Path:
     return found
 
 
-def configs(version: str) -> dict[str, str]:
-    """The configs that come with a release."""
-    with zipfile.ZipFile(wheel(version)) as archive:
-        names = [name for name in archive.namelist() if name.endswith(".yaml")]
-        return {name: archive.read(name).decode() for name in names}
-
-
 def why_missing() -> str | None:
     """Why the oracle cannot run here, or None."""
     return None if importlib.util.find_spec("regex") else "regex is not installed"

@@ -134,12 +134,10 @@ def shipped() -> dict[str, tuple[str, str]]:
         path = wheels.wheel(release)
         if isinstance(path, str):
             pytest.skip(path)
-        for name in sorted(wheels.opened(path).namelist()):
-            if name.endswith((".yaml", ".yml")):
-                text = wheels.opened(path).read(name).decode()
-                if text not in texts and yaml.safe_load(text).get("run_mode") in {"train", "finetune"}:
-                    texts.add(text)
-                    found[f"{release} {name}"] = (release, text)
+        for name, text in wheels.configs(release).items():
+            if text not in texts and yaml.safe_load(text).get("run_mode") in {"train", "finetune"}:
+                texts.add(text)
+                found[f"{release} {name}"] = (release, text)
     return found
 
 

@@ -18,7 +18,7 @@ from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
 from ms_tune.source.yaml import parse_source
 from tests.jobs import dynamic_plan
-from tests.oracle import pynative
+from tests.oracle import pynative, wheels
 from tests.oracle.cases import as_read, text_of
 from tests.oracle.pynative_cases import random_config
 
@@ -133,7 +133,7 @@ def test_random_configs(oracle: pynative.Oracle, version: str, capsys: pytest.Ca
 
 def test_the_configs_in_the_wheel(oracle: pynative.Oracle, version: str) -> None:
     found = 0
-    for name, text in pynative.configs(version).items():
+    for name, text in wheels.configs(version[:3]).items():
         source = parse_source(text, Path(name))
         if recognise(source.data).dialect is not Dialect.MINDFORMERS_PYNATIVE:
             continue
