@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -14,61 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
+
+# By section or kind of network, settings with the values to draw from.
+SETTINGS: dict[str, Any] = yaml.safe_load(
+    (Path(__file__).parents[1] / "data" / "random_settings.yaml").read_text("utf-8")
+)
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_PATTERNS = (
-    r"feed_forward\.mul",
-    r"feed_forward\.w1\.activation\.silu",
-    r"feed_forward\.w3\.matmul",
-    r"attention_norm\.norm",
-    r"ffn_norm\.norm",
-    r".*\.norm",
-    r".*\.mul",
-    r"feed_forward\..*",
-    r"feed_forward.mul",
-    r"mlp\.(mul|silu)",
-    "attention",
-    "",
-    r"mlp\.",
-)
-_WILD_PATTERNS = (
-    r"attention\.(wq|wk)\.matmul",
-    r"^feed_forward$\.mul",
-    r"(?i)FEED_FORWARD\.mul",
-    r"feed_forward\.mul\.",
-    r"\.mul",
-    r".*\..*",
-    r"[a-z_]+\.\w+",
-    r"feed_forward|attention",
-    r"\u6ce8\u610f\u529b\.mul",
-    "feed_forward\\\\.mul",
-    " feed_forward",
-    r"x{2}\.y?",
-)
+_PATTERNS: list[Any] = SETTINGS["patterns_counted"]
+_WILD_PATTERNS: list[Any] = SETTINGS["patterns_wild"]
 _BAD_PATTERNS = ("feed_forward(", r"mlp\.[a-")
 _ODD: tuple[Any, ...] = (None, 1.0, 2.5, "1", "x", {"a": 1}, [], [[1]], 2, 0, -1)
 _ODD_IDS: tuple[Any, ...] = (
     *(None, 1, "x", ["x"], [[1]], (0, 1), {}, [None]),
     *({"a": True}, {"a": False}, {1: [0]}, {"a": (1,)}),
 )
-_OFFSETS: tuple[Any, ...] = (
-    "auto",
-    None,
-    "1",
-    1.0,
-    -1,
-    5,
-    [0.9, 1.2],
-    [[1], [1, 2]],
-    [],
-    [[]],
-    {},
-    [None],
-    ["x"],
-    [[[0]]],
-    2**31,
-    [2**33 + 1],
-)
+_OFFSETS: list[Any] = SETTINGS["odd_offsets"]
 
 
 def text_of(config: Any) -> str:  # noqa: ANN401 - sound or not

@@ -6,8 +6,8 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.mindformers.placement import KEYS
-from tests.oracle.cases import random_case
-from tests.oracle.network_cases import ARCHITECTURES, SETTINGS, legacy_model, some
+from tests.oracle.cases import SETTINGS, random_case
+from tests.oracle.network_cases import ARCHITECTURES, legacy_model, some
 
 if TYPE_CHECKING:
     from random import Random

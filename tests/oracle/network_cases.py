@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
+from tests.oracle.cases import SETTINGS
 
 if TYPE_CHECKING:
     from random import Random
 
 ARCHITECTURES = {"LlamaConfig": "LlamaForCausalLM", "ChatGLM2Config": "ChatGLM2ForConditionalGeneration"}
-# By section or kind of network, settings with the values to draw from.
-SETTINGS: dict[str, Any] = yaml.safe_load(
-    (Path(__file__).parents[1] / "data" / "random_settings.yaml").read_text("utf-8")
-)
 
 
 def legacy_model(random: Random, sizes: dict[str, Any], heads: int, share: float = 0.05) -> dict[str, Any]:

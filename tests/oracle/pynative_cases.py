@@ -4,46 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.oracle.cases import junk, pick
+from tests.oracle.cases import SETTINGS, junk, pick
 
 if TYPE_CHECKING:
     from random import Random
 
-_PATTERNS = (
-    "self_attention",
-    "self_attention.core_attention",
-    "self_attention.linear_qkv",
-    r"self_attention\.linear_.*",
-    "mlp",
-    "mlp.linear_fc1",
-    "mlp..*",
-    "mlp.gather",
-    "self_attention.gather",
-    ".*gather",
-    "layers.*.mlp",
-    "input_layernorm",
-    "nothing",
-    "mlp.activation_func",
-    "(mlp|cast)",
-    "",
-)
-_ODD_SPECS: tuple[Any, ...] = (
-    -1,
-    "x",
-    "1-",
-    "-1",
-    "3-1",
-    "0-99",
-    99,
-    True,
-    None,
-    1.0,
-    "1 - 2",
-    " 2 ",
-    "",
-    "0-1-2",
-    [0],
-)
+_PATTERNS: list[Any] = SETTINGS["patterns_dynamic"]
+_ODD_SPECS: list[Any] = SETTINGS["odd_layers"]
 _ODD: tuple[Any, ...] = (
     True,
     0,

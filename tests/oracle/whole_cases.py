@@ -11,6 +11,7 @@ from ms_tune.enums import Dialect
 from ms_tune.facts.models import is_legacy, model_of
 from ms_tune.source.yaml import parse_source
 from tests.oracle import cases, lint_cases, pynative_cases
+from tests.oracle.cases import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -141,32 +142,8 @@ STATIC = {
     **dict.fromkeys(("1.7", "1.8"), ("deepseek_v3", "qwen3", "qwen3_moe")),
     **dict.fromkeys(("1.9", "2.0", "2.1"), ("deepseek_v3", "qwen3", "qwen3_moe", "telechat3", "telechat3_moe")),
 }
-CORE_PATTERNS = (
-    r"mlp\.mul",
-    r"mlp\.activation_func\.silu",
-    r"mlp\.shared_experts\.mul",
-    r".*\.shared_experts\..*_func\.silu",
-    r"mlp\.(experts|linear_fc.)",
-    r"mlp\.linear_fc1\.matmul",
-    r"mlp\.router\.(mul|cast)",
-    r".*layernorm\.norm",
-    r"self_attention\..*\.matmul",
-    r".*\.core_attention\.flash_attention",
-    "mlp",
-    "mlp.mul",
-)
-LEGACY_PATTERNS = (
-    r"feed_forward\.mul",
-    r"feed_forward\.w1\.activation\.silu",
-    r"feed_forward\.w[13]\.matmul",
-    r".*_norm\.norm",
-    r".*\.(norm|mul)",
-    r".*\.flash_attention",
-    r"attention\.w.\.(matmul|cast)",
-    "attention",
-    "feed_forward.mul",
-    r"mlp\.mul",
-)
+CORE_PATTERNS: list[Any] = SETTINGS["patterns_core"]
+LEGACY_PATTERNS: list[Any] = SETTINGS["patterns_legacy"]
 
 
 def static_config(random: Random, version: str) -> dict[str, Any]:
