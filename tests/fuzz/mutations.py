@@ -53,6 +53,7 @@ _PIECES = (
         b"-",
     ),
     *("﷐".encode(), "１２".encode(), b" ", b"\t", b"\x1b[31m", b"\x0b", b"\x1f", b"PyNative", b"Weight", b"Gradients/"),
+    *(b"R", b"c", b"\x93", b"r\xff\xff\xff\x7f", b"\x8e" + b"\xff" * 6, b"Q", b"2"),  # of pickles
     *(b"null", b"true", b"[]", b"{}", b'{"a":' * 50, b"/" * 300, b"A" * 5000, b"(" * 3000, b"Out of Memory!!! "),
 )
 

@@ -19,6 +19,7 @@ from ms_tune.footprint.torch_report import analyse_snapshot
 from ms_tune.memory.what_if import TorchWhatIfRequest, replay_snapshot
 from ms_tune.readers.memory_log import read_memory_failure
 from ms_tune.units import MIB
+from tests.fuzz.mutations import mutated
 from tests.memory.test_oom import CUDA, ENOUGH, STATISTICS, TRACEBACK
 from tests.memory.test_oom import NPU as NPU_TEXT
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
@@ -69,27 +70,6 @@ def changed(random: Random, content: dict[str, Any]) -> dict[str, Any]:
     return {"segments": segments, "device_traces": [events]}
 
 
-def damaged(random: Random, data: bytes) -> bytes:
-    """Some bytes other, gone or doubled."""
-    found = bytearray(data)
-    for _ in range(random.choice([1, 2, 8])):
-        place = random.randrange(len(found))
-        kind = random.randrange(4)
-        if kind == 0:
-            found[place] = random.randrange(256)
-        elif kind == 1:
-            del found[place : place + random.randrange(1, 40)]
-        elif kind == 2:
-            found[place:place] = found[random.randrange(len(found)) :][: random.randrange(1, 40)]
-        else:
-            found[place:place] = random.choice(
-                [b"R", b"c", b"\x93", b"r\xff\xff\xff\x7f", b"\x8e" + b"\xff" * 6, b"Q", b"2"]
-            )
-        if not found:
-            found = bytearray(b".")
-    return bytes(found)
-
-
 def look(path: Path) -> bool:
     """Whether there was an answer, which is then held to be consistent."""
     began = time.monotonic()
@@ -114,7 +94,7 @@ def test_snapshots(part: int, tmp_path: Path) -> None:
     data = pickle.dumps(whole, protocol=4)
     answers = []
     for case in range(max(8, CASES // 4)):
-        path.write_bytes(pickle.dumps(changed(random, whole)) if case % 2 else damaged(random, data))
+        path.write_bytes(pickle.dumps(changed(random, whole)) if case % 2 else mutated(data, random))
         answers.append(look(path))
     assert (any(answers), all(answers)) == (True, False)
 
@@ -147,7 +127,7 @@ def test_logs(tmp_path: Path) -> None:
     causes = set()
     for _ in range(CASES):
         chosen = "".join(random.choice(lines) for _ in range(random.randrange(1, 12))).encode()
-        path.write_bytes(damaged(random, chosen) if random.random() < 0.7 else chosen)
+        path.write_bytes(mutated(chosen, random) if random.random() < 0.7 else chosen)
         began = time.monotonic()
         with suppress(MsTuneError):
             found = read_memory_failure(path)

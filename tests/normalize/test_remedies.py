@@ -19,7 +19,7 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
 from tests.jobs import normalize_source, plan_of, remedy_of
 from tests.normalize.recorded import text_of
-from tests.oracle import lint_cases, mindspeed_cases, pynative_cases
+from tests.oracle import cases, lint_cases, mindspeed_cases, pynative_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +131,7 @@ def assert_hint(text: str, hint: str) -> None:
 
 def static(random: Random) -> tuple[dict[str, Any], str]:
     version = random.choice(("1.6", "1.7", "1.8", "1.9", "2.1"))
-    return yaml.safe_load(lint_cases.text_of(lint_cases.random_config(random, version))), version
+    return yaml.safe_load(cases.text_of(lint_cases.random_config(random, version))), version
 
 
 def dynamic(random: Random) -> tuple[dict[str, Any], str]:

@@ -2,67 +2,51 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
-_PATTERNS = (
-    r"feed_forward\.mul",
-    r"feed_forward\.w1\.activation\.silu",
-    r"feed_forward\.w3\.matmul",
-    r"attention_norm\.norm",
-    r"ffn_norm\.norm",
-    r".*\.norm",
-    r".*\.mul",
-    r"feed_forward\..*",
-    r"feed_forward.mul",
-    r"mlp\.(mul|silu)",
-    "attention",
-    "",
-    r"mlp\.",
+
+# By section or kind of network, settings with the values to draw from.
+SETTINGS: dict[str, Any] = yaml.safe_load(
+    (Path(__file__).parents[1] / "data" / "random_settings.yaml").read_text("utf-8")
 )
-_WILD_PATTERNS = (
-    r"attention\.(wq|wk)\.matmul",
-    r"^feed_forward$\.mul",
-    r"(?i)FEED_FORWARD\.mul",
-    r"feed_forward\.mul\.",
-    r"\.mul",
-    r".*\..*",
-    r"[a-z_]+\.\w+",
-    r"feed_forward|attention",
-    r"\u6ce8\u610f\u529b\.mul",
-    "feed_forward\\\\.mul",
-    " feed_forward",
-    r"x{2}\.y?",
-)
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_PATTERNS: list[Any] = SETTINGS["patterns_counted"]
+_WILD_PATTERNS: list[Any] = SETTINGS["patterns_wild"]
 _BAD_PATTERNS = ("feed_forward(", r"mlp\.[a-")
 _ODD: tuple[Any, ...] = (None, 1.0, 2.5, "1", "x", {"a": 1}, [], [[1]], 2, 0, -1)
 _ODD_IDS: tuple[Any, ...] = (
     *(None, 1, "x", ["x"], [[1]], (0, 1), {}, [None]),
     *({"a": True}, {"a": False}, {1: [0]}, {"a": (1,)}),
 )
-_OFFSETS: tuple[Any, ...] = (
-    "auto",
-    None,
-    "1",
-    1.0,
-    -1,
-    5,
-    [0.9, 1.2],
-    [[1], [1, 2]],
-    [],
-    [[]],
-    {},
-    [None],
-    ["x"],
-    [[[0]]],
-    2**31,
-    [2**33 + 1],
-)
+_OFFSETS: list[Any] = SETTINGS["odd_offsets"]
+
+
+def text_of(config: Any) -> str:  # noqa: ANN401 - sound or not
+    """The config as YAML; what is shared stays shared."""
+    return yaml.dump(config, Dumper=_DUMPER, sort_keys=False)
+
+
+def as_read(config: dict[str, Any]) -> dict[str, Any]:
+    """The config as a framework reads it out of its file."""
+    data: dict[str, Any] = yaml.load(text_of(config), Loader=_LOADER)  # noqa: S506 - one of the safe loaders
+    return data
+
+
+def pick(random: Random, choices: Sequence[Any]) -> Any:  # noqa: ANN401 - what the list holds
+    """One of several values, as an object of its own: it may be written into."""
+    return copy.deepcopy(random.choice(choices))
 
 
 def junk(random: Random, depth: int = 0) -> Any:  # noqa: ANN401 - anything at all

@@ -1,6 +1,6 @@
 """MindFormers' own classes and checks, run from their source without importing MindFormers or MindSpore.
 
-The source is taken out of a wheel, or of the installed package, with :mod:`ast`; the few names it needs from outside
+The source is taken out of a wheel with :mod:`ast`; the few names it needs from outside
 (MindSpore's context, the logger, argument checks) are small stand-ins. A pattern's meeting with a real layer is
 recorded instead of done: which layer gets which pattern is the question here.
 """
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.dialects import ENDLESS_LOOP
 from ms_tune.dialects.mindformers.placement import KEYS
 from tests.oracle import wheels
+from tests.oracle.framework_child_mindspore import check_bool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,30 +56,15 @@ class Outcome:
     layers: list[dict[str, Any]] = field(default_factory=list)
 
 
-def why_missing(version: str | None = None) -> str | None:
-    """Why the oracle cannot run here, or None. Without a version: the oracle of the installed MindFormers."""
-    for module in ("numpy", "regex") if version else ("mindformers", "numpy", "regex"):
+def why_missing(version: str) -> str | None:
+    """Why the oracle cannot run here, or None."""
+    for module in ("numpy", "regex"):
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed"
     if int(import_module("numpy").__version__.split(".")[0]) > 1:
         return "MindFormers needs NumPy below 2"
-    if version is None:
-        return None
     found = wheels.wheel(version)
     return None if isinstance(found, Path) else found
-
-
-def package() -> Path:
-    """Where MindFormers is installed."""
-    spec = importlib.util.find_spec("mindformers")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent
-
-
-def configs() -> list[Path]:
-    """The YAML files that come with MindFormers."""
-    return sorted((package().parent / "configs").rglob("*.yaml"))
 
 
 class _Logger:
@@ -89,12 +75,6 @@ class _Logger:
         self.lines.append(text)
 
     warning = info
-
-
-def _check_bool(value: object, name: str) -> None:
-    """``mindspore._checkparam.check_bool``."""
-    if not isinstance(value, bool):
-        raise TypeError(f"The '{name}' must be a bool, but got {type(value).__name__}.")  # noqa: EM102, TRY003 - its words
 
 
 def check_offload(backward_prefetch: object) -> None:
@@ -119,11 +99,11 @@ class Oracle:
     """The framework's code, ready to be asked.
 
     Args:
-        version: The release whose wheel is read; without it, the installed package.
+        version: The release whose wheel is read.
         make_layer: Makes a layer for the patterns to be looked up in; without it, patterns are recorded.
     """
 
-    def __init__(self, version: str | None = None, make_layer: Callable[[int], Any] | None = None) -> None:
+    def __init__(self, version: str, make_layer: Callable[[int], Any] | None = None) -> None:
         self.version = version
         self._make_layer = make_layer
         self._logger = _Logger()
@@ -138,7 +118,7 @@ class Oracle:
             "logger": self._logger,
             "ms": SimpleNamespace(get_auto_parallel_context=lambda name: self._context[name]),
             "is_legacy_model": lambda: self._legacy,
-            "Validator": SimpleNamespace(check_bool=_check_bool),
+            "Validator": SimpleNamespace(check_bool=check_bool),
             "_Config": object,
             "MAX_INT32": 2147483647,
         }
@@ -152,7 +132,7 @@ class Oracle:
             kind.set_pattern_swap = staticmethod(self._record_swap)
 
     def _load(self, path: str, names: set[str], if_there: frozenset[str] | set[str] = frozenset()) -> Any:  # noqa: ANN401
-        text = wheels.source(self.version, path) if self.version else (package() / path).read_text()
+        text = wheels.source(self.version, path)
         body: list[ast.stmt] = [
             node
             for node in ast.parse(text).body

@@ -5,117 +5,23 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ms_tune.dialects.mindformers.placement import KEYS
-from tests.oracle.cases import random_case
-from tests.oracle.network_cases import ARCHITECTURES, LEGACY_EXPERTS, legacy_model, some
+from tests.oracle.cases import SETTINGS, random_case
+from tests.oracle.network_cases import ARCHITECTURES, legacy_model, some
 
 if TYPE_CHECKING:
     from random import Random
 
     from ms_tune.dialects.mindformers.placement import RecomputeInputs
 
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 # Values that are of the wrong kind, or out of range, wherever they stand.
 _ODD: tuple[Any, ...] = (0, -1, True, False, "2", "x", 1.0, 2.5, None, [], {}, [1], {"a": 1}, 7, 64)
-_PARALLEL: dict[str, tuple[Any, ...]] = {
-    "data_parallel": (1, 2, 4),
-    "model_parallel": (1, 1, 2, 4),
-    "context_parallel": (1, 1, 1, 2),
-    "expert_parallel": (1, 1, 2),
-    "micro_batch_num": (1, 4, 16, 64),
-    "seq_split_num": (1, 1, 1, 1, 1, 2),
-    "use_seq_parallel": (True, False, False),
-    "optimizer_shard": (None, True, 2),
-    "gradient_aggregation_group": (1, 4),
-    "vocab_emb_dp": (True, False),
-    "context_parallel_algo": ("colossalai_cp", "colossalai_cp", "ulysses_cp", "hybrid_cp"),
-    "ulysses_degree_in_cp": (1, 1, 2),
-    "mem_coeff": (0.1, 0.2),
-}
-_MINDSPORE: dict[str, tuple[Any, ...]] = {
-    "parallel_mode": (1, 1, 1, "SEMI_AUTO_PARALLEL", 0, 2),
-    "full_batch": (True, True, False),
-    "dataset_strategy": ("full_batch", [[1, 1]], [[2, 1], [2, 1]], [[4, 1]]),
-    "enable_parallel_optimizer": (True, False),
-    "gradients_mean": (True, False),
-    "search_mode": ("sharding_propagation",),
-    "enable_alltoall": (True, False),
-    "optimizer_weight_shard_size": (2, -1, 8),
-    "parallel_optimizer_config": ({"gradient_accumulation_shard": False},),
-    "strategy_ckpt_save_file": ("./ckpt_strategy.ckpt",),
-}
-_CONTEXT: dict[str, tuple[Any, ...]] = {
-    "mode": (0, 0, "GRAPH_MODE"),
-    "device_target": ("Ascend",),
-    "max_call_depth": (10000,),
-    "max_device_memory": ("58GB", "54GB", "0.5GB"),
-    "mempool_block_size": ("1GB",),
-    "memory_optimize_level": ("O0", "O1"),
-    "jit_config": ({"jit_level": "O0"}, {"jit_level": "O1"}, {"jit_level": "O0", "infer_boost": "off"}),
-}
-_RUNNER: dict[str, tuple[Any, ...]] = {
-    "epochs": (1, 2),
-    "batch_size": (1, 2, 4),
-    "sink_mode": (True, False),
-    "sink_size": (1, 2),
-    "gradient_accumulation_steps": (1, 2, 8),
-}
-_TOP: dict[str, tuple[Any, ...]] = {
-    "seed": (1, 42),
-    "output_dir": ("./output",),
-    "micro_batch_interleave_num": (1, 1, 1, 2),
-    "train_precision_sync": (True, False, None),
-    "profile": (False, True),
-    "profile_start_step": (1, 5),
-    "profile_stop_step": (10, 20),
-    "resume_training": (False, True),
-    "auto_trans_ckpt": (False, True),
-}
-_CORE: dict[str, tuple[Any, ...]] = {
-    "hidden_dropout": (0.0, 0.1),
-    "attention_dropout": (0.0, 0.1),
-    "use_flash_attention": (True, True, True, False),
-    "use_attn_mask_compression": (False, False, True),
-    "use_eod_attn_mask_compression": (False, False, True),
-    "use_ring_attention": (False, False, False, True),
-    "bias_swiglu_fusion": (False, False, True),
-    "hidden_act": ("swiglu", "silu", "swiglu"),
-    "position_embedding_type": ("rope", "rope", "yarn", "none"),
-    "nope_layer_interval": (None, 1, 4),
-    "params_dtype": ("float32", "bfloat16"),
-    "compute_dtype": ("bfloat16", "float16"),
-    "normalization": ("RMSNorm",),
-    "use_fused_rope": (False, False, True),
-    "init_method_std": (0.02,),
-    "rotary_interleaved": (False, False, False, True),
-    "window_size": (None, [1024, 0], [-1, -1]),
-}
 # Which classes of networks train, and in which release, is for them to say.
 _NETWORKS: dict[str, str] = {
     "glm4": "Glm4ForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "telechat": "TeleChat2ForCausalLM",
-}
-_MOE: dict[str, tuple[Any, ...]] = {
-    "n_routed_experts": (8, 64),
-    "num_experts_per_tok": (2, 4, 8),
-    "n_group": (4, 8),
-    "topk_group": (2, 4),
-    "first_k_dense_replace": (0, 1, 3),
-    "moe_layer_freq": (1, 1, 1, 2),
-    "num_nextn_predict_layers": (0, 1),
-    "moe_token_dispatcher_type": ("alltoall", "alltoall_deredundency"),
-    "npu_nums_per_device": (1, 2, 8),
-    "capacity_factor": (1.5,),
-    "moe_router_load_balancing_type": ("seq_aux_loss", "gbs_aux_loss", "sub_seq_aux_loss"),
-    "moe_aux_loss_coeff": (0.001, 0.0001),
-    "moe_router_enable_expert_bias": (True, False),
-    "moe_router_score_function": ("sigmoid", "sigmoid", "softmax"),
-    "moe_shared_expert_overlap": (False, True),
-    "add_bias_linear": (False, False, False, True),
 }
 _SECTIONS = (
     "trainer",
@@ -145,18 +51,18 @@ def random_config(random: Random, version: str, spoilt: float = 0.4) -> dict[str
         "run_mode": random.choice(("train", "train", "finetune")),
         "use_parallel": random.random() < 0.9,
         "use_legacy": inputs.legacy,
-        **some(random, _TOP, 0.15),
+        **some(random, SETTINGS["top"], 0.15),
         "trainer": {"type": "CausalLanguageModelingTrainer", "model_name": "m"},
-        "runner_config": some(random, _RUNNER, 0.4),
+        "runner_config": some(random, SETTINGS["runner_config"], 0.4),
         "optimizer": {"type": "AdamW", "betas": [0.9, 0.95], "learning_rate": 1.0e-5},
         "lr_schedule": {"type": "ConstantWarmUpLR", "learning_rate": 1.0e-6, "warmup_ratio": 0.0},
         "runner_wrapper": {"type": "MFTrainOneStepCell", "use_clip_grad": True},
         "train_dataset": {"data_loader": {"type": "MindDataset", "dataset_dir": "", "shuffle": True}},
         "train_dataset_task": {"type": "CausalLanguageModelDataset"},
         "callbacks": [{"type": "MFLossMonitor"}, {"type": "CheckpointMonitor", "prefix": "m"}],
-        "context": {"mode": 0, **some(random, _CONTEXT, 0.3)},
-        "parallel": {"parallel_mode": 1, "full_batch": True, **some(random, _MINDSPORE, 0.12)},
-        "parallel_config": {**some(random, _PARALLEL, 0.25), "pipeline_stage": inputs.stages},
+        "context": {"mode": 0, **some(random, SETTINGS["context"], 0.3)},
+        "parallel": {"parallel_mode": 1, "full_batch": True, **some(random, SETTINGS["parallel"], 0.12)},
+        "parallel_config": {**some(random, SETTINGS["parallel_config"], 0.25), "pipeline_stage": inputs.stages},
         "recompute_config": {key: value for key, value in zip(KEYS, inputs.values, strict=True) if value is not False},
         "model": {"arch": {"type": "LlamaForCausalLM"}, "model_config": _model(random, inputs, version)},
     }
@@ -164,16 +70,11 @@ def random_config(random: Random, version: str, spoilt: float = 0.4) -> dict[str
     _add_pipeline(random, config, inputs)
     _add_swap(config, inputs)
     if inputs.legacy and random.random() < 0.3:
-        config["moe_config"] = some(random, LEGACY_EXPERTS, 0.3)
+        config["moe_config"] = some(random, SETTINGS["legacy_experts"], 0.3)
     if random.random() < spoilt:
         for _ in range(random.choice((1, 1, 2))):
             _spoil(random, config)
     return config
-
-
-def text_of(config: dict[str, Any]) -> str:
-    """The config as YAML; what is shared stays shared."""
-    return yaml.dump(config, Dumper=_DUMPER, sort_keys=False)
 
 
 def _model(random: Random, inputs: RecomputeInputs, version: str) -> dict[str, Any]:
@@ -196,12 +97,19 @@ def _model(random: Random, inputs: RecomputeInputs, version: str) -> dict[str, A
         network = random.choice(
             (*_NETWORKS.values(), "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV3ForCausalLM")
         )
-    model = {"model_type": kind, "architectures": [network], **layers, **chunks, **offset, **some(random, _CORE, 0.08)}
+    model = {
+        "model_type": kind,
+        "architectures": [network],
+        **layers,
+        **chunks,
+        **offset,
+        **some(random, SETTINGS["core"], 0.08),
+    }
     if kind == "deepseek_v3":
         model |= {
             "num_nextn_predict_layers": int(bool(inputs.mtp_layers)),
             "first_k_dense_replace": 0,
-            **some(random, _MOE, 0.12),
+            **some(random, SETTINGS["core_experts"], 0.12),
         }
     swap = inputs.core_swap
     if swap.swap is not False:
@@ -260,7 +168,11 @@ def _spoil(random: Random, config: dict[str, Any]) -> None:
 
 def _spoil_value(random: Random, section: str, values: dict[str, Any]) -> None:
     """A value that its section's code looks at: what a batch size of ``[1]`` leads to is not told beforehand."""
-    known = {"parallel_config": _PARALLEL, "parallel": _MINDSPORE, "moe_config": LEGACY_EXPERTS}
+    known = {
+        "parallel_config": SETTINGS["parallel_config"],
+        "parallel": SETTINGS["parallel"],
+        "moe_config": SETTINGS["legacy_experts"],
+    }
     # A degree that is only compared with 1 raises for some wrong types and not for others.
     keys = [key for key in (*values, *known.get(section, {})) if key != "ulysses_degree_in_cp"]
     if section == "runner_config":

@@ -115,6 +115,12 @@ class _Nothing:
     def __call__(self, *values: Any, **named: object) -> Any:  # noqa: ANN401 - as a decorator it gives back what it gets
         return values[0] if len(values) == 1 and not named and callable(values[0]) else self
 
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
     def __getattr__(self, name: str) -> _Nothing:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -271,15 +277,19 @@ def llama_attention() -> dict[str, Any]:
     return cells
 
 
+def dynamic_network(model: str, values: dict[str, Any]) -> Any:  # noqa: ANN401
+    """The network of a model of the dynamic graph."""
+    module, config, _ = _DYNAMIC[model]
+    where, _, name = config.partition(":")
+    names = vars(import_module(f"mindformers.models.{module}"))
+    network = next(value for key, value in names.items() if key.startswith("PyNative"))
+    return network(getattr(import_module(f"mindformers.models.{where}"), name)(**values))
+
+
 def dynamic_layers(model: str) -> list[Shape]:
     """The layers of a model of the dynamic graph, prediction layers last, as the framework itself lists their parts."""
     import_module("mindspore").set_context(mode=1, device_target="CPU")
-    module, config, values = _DYNAMIC[model]
-    where, _, name = config.partition(":")
-    names = vars(import_module(f"mindformers.models.{module}"))
-    network = next(value for key, value in names.items() if key.startswith("PyNative"))(
-        getattr(import_module(f"mindformers.models.{where}"), name)(**values)
-    )
+    network = dynamic_network(model, _DYNAMIC[model][2])
     collect = import_module("mindformers.pynative.distributed.activation_checkpoint")._get_single_layer_whitelist
     blocks = {name: cell for name, cell in network.cells_and_names() if name.endswith("layers")}
     found = []

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
-from tests.oracle.cases import junk
+from tests.oracle.cases import junk, pick
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from random import Random
 
 _KINDS = ("recompute", "select_recompute", "select_comm_recompute")
@@ -29,11 +27,6 @@ _ODD_LISTS: tuple[Any, ...] = (
 )
 _SIZES: tuple[Any, ...] = (0, -1, True, "2", 1.0, None, [1])
 _TEXTS = ("True", "1", "(", "[1, 1", "{1: 2}", "'ab'", "f(1)", "[a]", "", " [1]", "[[1]]", "()")
-
-
-def pick(random: Random, choices: Sequence[Any]) -> Any:  # noqa: ANN401 - what the list holds
-    """One of several values, as an object of its own: it may be written into."""
-    return copy.deepcopy(random.choice(choices))
 
 
 def random_config(random: Random) -> dict[str, Any]:

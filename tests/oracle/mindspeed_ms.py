@@ -21,6 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.oracle import wheels
+from tests.oracle.framework_child_mindspore import check_bool, check_string
 
 _FOLDER = "experimental/parallel_core/pynative"
 _SECTIONS = {
@@ -72,17 +73,7 @@ class _Validator:
             message = f"The '{name}' must be int and must > 0, but got '{value}' with type '{type(value).__name__}'."
             raise TypeError(message) if isinstance(value, bool) else ValueError(message)
 
-    @staticmethod
-    def check_bool(value: Any, name: str) -> None:  # noqa: ANN401
-        if not isinstance(value, bool):
-            message = f"The '{name}' must be a bool, but got {type(value).__name__}."
-            raise TypeError(message)
-
-    @staticmethod
-    def check_string(value: Any, known: list[str], name: str) -> None:  # noqa: ANN401
-        if not isinstance(value, str) or value not in known:
-            message = f"The '{name}' must be str and must be in '{known}', but got '{value}'."
-            raise ValueError(message)
+    check_bool, check_string = staticmethod(check_bool), staticmethod(check_string)
 
     @staticmethod
     def check_int_range(value: Any, least: int, most: int, _relation: object, name: str) -> None:  # noqa: ANN401

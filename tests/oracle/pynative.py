@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.oracle import wheels
 
 if TYPE_CHECKING:
@@ -40,13 +42,6 @@ def wheel(version: str) -> Path:
     if isinstance(found, str):
         raise OSError(found)
     return found
-
-
-def configs(version: str) -> dict[str, str]:
-    """The configs that come with a release."""
-    with zipfile.ZipFile(wheel(version)) as archive:
-        names = [name for name in archive.namelist() if name.endswith(".yaml")]
-        return {name: archive.read(name).decode() for name in names}
 
 
 def why_missing() -> str | None:
@@ -288,3 +283,19 @@ class Oracle:
                 outcome.full.add(int(line.rsplit(" ", 1)[1]))
             elif line.startswith("Set layer swap"):
                 outcome.swapped.add(int(line.rsplit(" ", 1)[1]))
+
+
+def oracle_of(*versions: str) -> Any:  # noqa: ANN401 - pytest's own type
+    """A fixture of a module: the code of each release; skips the tests where it cannot be asked."""
+
+    @pytest.fixture(scope="module", params=versions)
+    def oracle(request: pytest.FixtureRequest) -> Oracle:
+        missing = why_missing()
+        if missing:
+            pytest.skip(missing)
+        try:
+            return Oracle(request.param)
+        except OSError as error:
+            pytest.skip(f"the wheel of MindFormers {request.param} cannot be fetched: {error}")
+
+    return oracle

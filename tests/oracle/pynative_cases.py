@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
-from tests.oracle.cases import junk
+from tests.oracle.cases import SETTINGS, junk, pick
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from random import Random
 
-_PATTERNS = (
-    "self_attention",
-    "self_attention.core_attention",
-    "self_attention.linear_qkv",
-    r"self_attention\.linear_.*",
-    "mlp",
-    "mlp.linear_fc1",
-    "mlp..*",
-    "mlp.gather",
-    "self_attention.gather",
-    ".*gather",
-    "layers.*.mlp",
-    "input_layernorm",
-    "nothing",
-    "mlp.activation_func",
-    "(mlp|cast)",
-    "",
-)
-_ODD_SPECS: tuple[Any, ...] = (
-    -1,
-    "x",
-    "1-",
-    "-1",
-    "3-1",
-    "0-99",
-    99,
-    True,
-    None,
-    1.0,
-    "1 - 2",
-    " 2 ",
-    "",
-    "0-1-2",
-    [0],
-)
+_PATTERNS: list[Any] = SETTINGS["patterns_dynamic"]
+_ODD_SPECS: list[Any] = SETTINGS["odd_layers"]
 _ODD: tuple[Any, ...] = (
     True,
     0,
@@ -63,11 +28,6 @@ _ODD: tuple[Any, ...] = (
     {1: ["0"]},
 )
 _SCALARS: tuple[Any, ...] = (True, 1, 0, "1", None, 1.5, [], "full", "select", "None", "none")
-
-
-def pick(random: Random, choices: Sequence[Any]) -> Any:  # noqa: ANN401 - what the list holds
-    """One of several values, as an object of its own: it may be written into."""
-    return copy.deepcopy(random.choice(choices))
 
 
 def random_config(random: Random, version: str) -> tuple[dict[str, Any], int, int]:

@@ -4,7 +4,8 @@ Run as a module with the wheel's path, the release and a folder to write to. All
 does happens here, too, with the model's own classes of every kind (the registry, the config class, its conversion, the
 network's class that says which layers have experts); then the real ``LayerSetting`` looks up patterns in layers made of
 our trees, which are built from real networks. Each answer has what was raised and where, or the lines of the log about
-layers and what each of them does.
+layers and what each of them does; beside them the values of the loaded config, the fields of the model's configuration
+from which the network is built, and which kind of network each place that asks takes it for.
 """
 
 # ruff: noqa: ANN401, PTH123, SIM115 - MindFormers has no types; a process's own files
@@ -100,9 +101,15 @@ class Static(Framework):
         self.answer: dict[str, Any] = {}
         self.tree: Any = None  # of a layer by its number; the one that predicts has the number of layers
         self.other = False  # whether the network is another model's, so that nobody knows its layers
+        self.read: dict[str, Any] = {}
 
     def stand_in_for_patterns(self, version: str) -> None:
         """Here patterns are looked up for real."""
+
+    def size(self, config: Any) -> None:
+        """The first that is asked once a config is loaded."""
+        self.read["config"] = config
+        super().size(config)
 
     def _remember(self, config: Any, transformer_layer_spec: Any = None, **_: Any) -> Any:
         self.networks_made.append((config, transformer_layer_spec))
@@ -110,6 +117,10 @@ class Static(Framework):
 
     def build(self, config: Any) -> None:
         """The model's own classes, from the section to the settings of its layers."""
+        template: Any = importlib.import_module("mindformers.tools.register.template")
+        sections = type(config.moe_config).__name__ == "MoEConfig"
+        filled = bool(template.ConfigTemplate.use_legacy)
+        self.read["legacy"] = {"network": self.is_legacy(), "template": filled, "sections": sections}
         kind = config.model.model_config.get("type")
         if self.is_legacy():
             if kind is None and "model_type" in config.model.model_config:  # else a stand-in for what says nothing
@@ -167,6 +178,7 @@ class Static(Framework):
 
     def set_layers(self, kind: Any, model: Any, parallel: Any, chunks: Any) -> None:
         """The layers one by one, looked up in our trees."""
+        self.read["built"] = _plain(vars(model))
         self.step = "layers"
         self.log.lines.clear()
         further = getattr(model, "mtp_num_layers", None) or 0
@@ -210,8 +222,22 @@ def effect_of(layer: Layer, path: str = "") -> dict[str, list[str]]:
     return found
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else type(value).__name__
+
+
 def answer(framework: Static, path: str) -> dict[str, Any]:
-    """What went wrong with a config, or what it does to its layers."""
+    """What went wrong with a config, or what it does to its layers; and how it was read."""
+    framework.read = {"config": None, "built": None, "legacy": None}
+    found = _of_layers(framework, path)
+    return {**found, **framework.read, "config": _plain(framework.read["config"])}
+
+
+def _of_layers(framework: Static, path: str) -> dict[str, Any]:
     framework.answer = {}
     try:
         signal.setitimer(

@@ -1,17 +1,21 @@
-"""Logs that the framework's own classes wrote, beside the plan of the same config: the same, until one of them is changed."""
+"""Logs that the framework's own classes wrote, beside the plan of the same config: the same, until one of them is changed.
+
+The classes look up patterns in layers made of our trees: ms-tune has to tell every line that they log, and where they stop.
+"""
 
 from __future__ import annotations
 
 import copy
 import os
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ms_tune.dialects.mindformers.operators import ahead_lines, find_failure, layer_lines
-from ms_tune.dialects.mindformers.placement import KEYS
+from ms_tune.dialects.mindformers.placement import KEYS, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
+from ms_tune.dialects.operators import LayerModel, bare_model, layer_model
 from ms_tune.facts.query import VERSIONS
 from ms_tune.normalize.compare_log import LogVerdict, compare_plan
 from ms_tune.readers.recompute_log import read_recompute_log
@@ -19,16 +23,65 @@ from tests.oracle import layer_setting, pynative
 from tests.oracle.cases import random_case
 from tests.oracle.job_logs import formats, job_log
 from tests.oracle.pynative_cases import random_config
-from tests.oracle.test_layer_lines import make_cells, random_model, with_patterns
+from tests.oracle.static_child import Layer
 from tests.oracle.test_pynative import plan_of
+from tests.oracle.whole_cases import CORE_PATTERNS, LEGACY_PATTERNS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ms_tune.dialects import LayerPlan
+    from ms_tune.dialects.mindformers.placement import RecomputeInputs
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1250")) // 25  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "5"))
+
+_LEGACY = (("LlamaForCausalLM", "", 0), ("TelechatForCausalLM", "", 0), ("DeepseekV3ForCausalLM", "", 2))
+_CORE = (("qwen3", "silu", 0), ("deepseek_v3", "silu", 2), ("telechat3_moe", "fusedswiglu", 1))
+
+
+def random_model(random: Random, inputs: RecomputeInputs) -> LayerModel:
+    if inputs.reduced:
+        return bare_model("")
+    while True:
+        name, variant, dense = random.choice(_LEGACY if inputs.legacy else _CORE)
+        model = layer_model(name, inputs.version, variant, (False,) * dense)
+        if model is not None and (model.ahead is not None or not inputs.mtp_layers or inputs.legacy):
+            return model
+
+
+_PATTERNS = {
+    True: (
+        *LEGACY_PATTERNS,
+        r"feed_forward\.w.",
+        r".*\.w1\..*ation",
+        "atten.*",
+        r"feed_forward\.w1\.(",
+        r"layers\.feed_forward",
+    ),
+    False: CORE_PATTERNS,
+}
+
+
+def with_patterns(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
+    """The case with patterns that mean something to the model."""
+    patterns = _PATTERNS[inputs.legacy]
+
+    def renamed(value: Any) -> Any:  # noqa: ANN401 - sound or not
+        if isinstance(value, dict):
+            return dict(zip(random.sample(patterns, len(value)), value.values(), strict=True))
+        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+            return random.sample(patterns, len(value))
+        return value
+
+    def renamed_swap(swap: SwapValues) -> SwapValues:
+        entries = [swap.op_swap] if isinstance(swap.op_swap, dict) else swap.op_swap
+        if isinstance(entries, list) and all(isinstance(entry, dict) and "op_name" in entry for entry in entries):
+            entries = [{**entry, "op_name": random.choice(patterns)} for entry in entries]
+        return swap._replace(op_swap=entries)
+
+    values = RecomputeValues(*map(renamed, inputs.values))
+    return inputs._replace(values=values, swap=renamed_swap(inputs.swap), core_swap=renamed_swap(inputs.core_swap))
 
 
 def check(plan: LayerPlan, lines: list[str], style: str, random: Random, folder: Path) -> int:
@@ -39,8 +92,10 @@ def check(plan: LayerPlan, lines: list[str], style: str, random: Random, folder:
     result = compare_plan(plan, [read_recompute_log(file)])
     assert result.verdict is LogVerdict.SAME, (result.differences[:3], plan, lines)
     assert all(state.agrees for state in result.layers)
-    spots = [number for number, line in enumerate(log) if " at layer " in line and "Set " in line]
-    spots = [spot for spot in spots if sum(log[spot][24:] == line[24:] for line in log) == 1]
+    said = [line.partition("Set ")[2] for line in log]  # without the time, which differs where a line is logged twice
+    spots = [
+        number for number, text in enumerate(said) if " at layer " in log[number] and text and said.count(text) == 1
+    ]
     if not spots or (plan.dialect != "mindformers" and len(plan.placement or ((),)) > 1):
         return 0
     spot = random.choice(spots)
@@ -59,26 +114,41 @@ def test_static_graph(version: str, tmp_path: Path, capsys: pytest.CaptureFixtur
         pytest.skip(missing)
     random = Random(SEED)  # noqa: S311 - the same cases every time
     styles = formats(version)
-    count = changed = 0
-    make_layer, current = make_cells()
+    count = changed = stops = longest = 0
+
+    def make_layer(layer: int) -> Layer:
+        tree = model.tree(layer) if layer < inputs.placed_layers else model.ahead
+        assert tree is not None
+        return Layer(tree)
+
     oracle = layer_setting.Oracle(version, make_layer)
-    while count < CASES:
+    while count < 5 * CASES // 2:
         inputs = with_patterns(random, random_case(random, version))
         model = random_model(random, inputs)
-        current[:] = [(model, inputs.placed_layers)]
         plan = normalize(inputs)
         if plan.failure is not None or (inputs.reduced and inputs.mtp_layers):
-            continue
-        if find_failure(inputs, plan, model) is not None:
-            continue
+            continue  # told elsewhere; the reduced class logs its lists once more between the layers
+        if inputs.mtp_layers and not inputs.layers:
+            continue  # a model of no layers is refused when it is read
         outcome = oracle.ask(inputs, dict(zip(KEYS, copy.deepcopy(tuple(inputs.values)), strict=True)))
-        assert outcome.exception is None
+        stopped = find_failure(inputs, plan, model)
+        if stopped is not None:
+            assert stopped.failure is not None
+            assert (stopped.failure.exception, stopped.failure.layer) == (outcome.exception, outcome.layer), inputs
+            assert stopped.failure.text in {outcome.text, ""}
+            stops += 1
+            continue
+        assert outcome.exception is None, (outcome.text, inputs)
         lines = (*plan.log, *layer_lines(inputs, plan, model), *ahead_lines(inputs, plan, model))
-        changed += check(plan._replace(log=lines, matches={}), outcome.log, styles[count % 2], random, tmp_path)
+        assert list(lines[len(plan.log) :]) == outcome.log[len(plan.log) :], inputs
+        longest += len(lines) - len(plan.log)
+        if count < CASES:
+            changed += check(plan._replace(log=lines, matches={}), outcome.log, styles[count % 2], random, tmp_path)
         count += 1
     with capsys.disabled():
-        print(f"\n{version}: {count} logs, {changed} changed ones")  # noqa: T201 - the count is the point
-    assert changed > count // 4
+        print(f"\n{version}: {longest} lines of {count} logs, {stops} stops, {changed} changed ones")  # noqa: T201 - the count is the point
+    assert longest > count
+    assert changed > CASES // 4
 
 
 @pytest.mark.parametrize("version", ["2.0", "2.1"])

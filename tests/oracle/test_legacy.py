@@ -30,7 +30,7 @@ runner_wrapper: {type: MFTrainOneStepCell}
 """
 
 
-framework = framework_of(VERSIONS, "reading_child")
+framework = framework_of(VERSIONS, "static_child")
 
 
 @pytest.mark.slow

@@ -16,8 +16,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
-from hypothesis import given, settings, strategies
 
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
@@ -27,6 +25,7 @@ from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language
 from tests.oracle import mindspeed_cases, mindspeed_ms, pynative, pynative_cases, pynative_start, wheels
+from tests.oracle.cases import as_read, text_of
 from tests.oracle.models import Models
 from tests.oracle.whole_cases import left_out, without_some
 
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "250"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
-DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _ODD: tuple[Any, ...] = (None, True, False, 0, -1, 1, 2, 1.5, "x", "", [], {}, [1], ["a"], {"a": 1}, "1", [[1]])
 # What is only looked at after loading: by the trainer, the command or the layers.
 _LATER = (
@@ -67,15 +64,7 @@ _SOUND: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=["2.0.0", "2.1.0"])
-def mindformers(request: pytest.FixtureRequest) -> pynative.Oracle:
-    missing = pynative.why_missing()
-    if missing:
-        pytest.skip(missing)
-    try:
-        return pynative.Oracle(request.param)
-    except OSError as error:
-        pytest.skip(f"the wheel of MindFormers {request.param} cannot be fetched: {error}")
+mindformers = pynative.oracle_of("2.0.0", "2.1.0")
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +88,7 @@ def start(version: str) -> pynative_start.Start:
 
 def compare(config: dict[str, Any], raised: str | None, dialect: Dialect, version: str | None = None) -> str:
     """Lint's errors and what the framework raised: both, or neither."""
-    text = yaml.dump(config, Dumper=DUMPER, sort_keys=False)
+    text = text_of(config)
     findings = lint(parse_source(text, Path("a.yaml")), dialect, built_in(dialect), version)
     told = [
         f"{one.id} {one.message.say(Language.EN)}"
@@ -109,12 +98,6 @@ def compare(config: dict[str, Any], raised: str | None, dialect: Dialect, versio
     assert not any(one.startswith("MST001") for one in told), f"{told}\n{text}"
     assert bool(told) == bool(raised), f"framework: {raised}\nlint: {told}\n{text}"
     return (raised or "fine").partition(":")[0]
-
-
-def as_read(config: dict[str, Any]) -> dict[str, Any]:
-    """The config as the framework reads it out of its file."""
-    data: dict[str, Any] = yaml.load(yaml.dump(config, Dumper=DUMPER, sort_keys=False), Loader=Loader)  # noqa: S506 - one of the safe loaders
-    return data
 
 
 def layers_of_mindformers(oracle: pynative.Oracle, random: Random) -> str:
@@ -201,26 +184,8 @@ def test_random_layers_of_mindspeed(mindspeed: mindspeed_ms.Oracle, capsys: pyte
     assert seen["fine"] > CASES // 4
 
 
-@settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)
-@given(random=strategies.randoms(use_true_random=False))
-def test_shrinking_plans_of_mindformers(mindformers: pynative.Oracle, random: Random) -> None:
-    layers_of_mindformers(mindformers, random)
-
-
-@settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)
-@given(random=strategies.randoms(use_true_random=False))
-def test_shrinking_configs_of_mindformers(mindformers: pynative.Oracle, models: Models, random: Random) -> None:
-    whole_config(mindformers, models, random)
-
-
-@settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)
-@given(random=strategies.randoms(use_true_random=False))
-def test_shrinking_plans_of_mindspeed(mindspeed: mindspeed_ms.Oracle, random: Random) -> None:
-    layers_of_mindspeed(mindspeed, random)
-
-
 def told(config: dict[str, Any], version: str) -> list[str]:
-    text = yaml.dump(config, Dumper=DUMPER, sort_keys=False)
+    text = text_of(config)
     dialect = Dialect.MINDFORMERS_PYNATIVE
     findings = lint(parse_source(text, Path("a.yaml")), dialect, built_in(dialect), version)
     return [one.id for one in findings if one.severity is Severity.ERROR]

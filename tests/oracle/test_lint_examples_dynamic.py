@@ -21,8 +21,9 @@ from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
 from tests.lint.few import profile_for
 from tests.oracle import pynative
+from tests.oracle.cases import as_read
 from tests.oracle.models import Models
-from tests.oracle.test_lint_dynamic import _SOUND, as_read, start
+from tests.oracle.test_lint_dynamic import _SOUND, start
 from tests.oracle.test_lint_examples import filled
 
 if TYPE_CHECKING:
@@ -53,15 +54,7 @@ NOT_RUN = {
 _WITH_EXPERTS = ("deepseek_v3", "qwen3_moe")
 
 
-@pytest.fixture(scope="module", params=["2.0.0", "2.1.0"] if "MS_TUNE_TEST_MORE" in os.environ else ["2.1.0"])
-def oracle(request: pytest.FixtureRequest) -> pynative.Oracle:
-    missing = pynative.why_missing()
-    if missing:
-        pytest.skip(missing)
-    try:
-        return pynative.Oracle(request.param)
-    except OSError as error:
-        pytest.skip(f"the wheel of MindFormers {request.param} cannot be fetched: {error}")
+oracle = pynative.oracle_of(*(["2.0.0"] if "MS_TUNE_TEST_MORE" in os.environ else []), "2.1.0")
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from ms_tune.facts.query import VERSIONS
 from ms_tune.lint.result import FileReport, LintRequest
 from ms_tune.lint.runner import STDIN, LintRun, LintTarget, check_file
 from ms_tune.lint.settings import ProjectSettings
+from tests.oracle import wheels
 from tests.oracle.framework import Framework, framework_of
-from tests.oracle.wheels import opened, wheel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,16 +35,12 @@ pytestmark = [
 ]
 
 
-framework = framework_of(VERSIONS, "reading_child")
+framework = framework_of(VERSIONS, "static_child")
 
 
 def configs(version: str) -> Iterator[tuple[str, str]]:
     """Every config with its name."""
-    found = wheel(version)
-    assert isinstance(found, Path)
-    for name in opened(found).namelist():
-        if name.endswith(".yaml"):
-            yield name, opened(found).read(name).decode()
+    yield from wheels.configs(version).items()
     for file in sorted(Path(CORPUS).rglob("*.y*ml"))[::STEP] if CORPUS else ():
         yield file.name, file.read_bytes().decode(errors="replace")
 

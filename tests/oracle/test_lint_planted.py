@@ -65,10 +65,9 @@ def _configs() -> Iterator[File]:
         found = wheels.wheel(release)
         if isinstance(found, str):
             pytest.skip(found)
-        for name in sorted(
-            one for one in wheels.opened(found).namelist() if re.match(r"configs/.*(?:train|tune)_.*yaml$", one)
-        ):
-            text = wheels.opened(found).read(name).decode()
+        for name, text in wheels.configs(release).items():
+            if not re.match(r"configs/.*(?:train|tune)_.*yaml$", name):
+                continue
             dynamic = re.search(r"(?m)^parallelism:", text) is not None
             yield File(f"{release}/{name}", text, planted.DYNAMIC if dynamic else planted.STATIC, release)
     yield from _templates("mindformers", planted.STATIC)

@@ -34,15 +34,12 @@ _LINE = re.compile(r"(?m)^([ ]*(?:- )?)([A-Za-z_]\w*): +([^\s#&*|>{\[][^#\n]*?)(
 pytestmark = pytest.mark.skipif(not MANY, reason="MS_TUNE_ORACLE_SLIPS says how many slips to make")
 
 
-framework = framework_of(_RELEASES, "reading_child")
+framework = framework_of(_RELEASES, "static_child")
 
 
 def configs(version: str) -> list[tuple[str, str]]:
     """The configs of a wheel that train a static graph."""
-    found = wheels.wheel(version)
-    assert isinstance(found, Path)
-    names = [one for one in sorted(wheels.opened(found).namelist()) if one.endswith(".yaml") and "predict" not in one]
-    texts = [(name, wheels.opened(found).read(name).decode()) for name in names]
+    texts = [(name, text) for name, text in wheels.configs(version).items() if "predict" not in name]
     return [(name, text) for name, text in texts if re.search(r"(?m)^parallel_config:", text)]
 
 

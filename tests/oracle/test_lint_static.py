@@ -12,8 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from hypothesis import given, settings, strategies
-
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import VERSIONS
@@ -21,8 +19,9 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language
+from tests.oracle.cases import text_of
 from tests.oracle.framework import Framework, framework_of
-from tests.oracle.lint_cases import random_config, text_of
+from tests.oracle.lint_cases import random_config
 from tests.oracle.network_cases import random_network
 from tests.oracle.whole_cases import left_out
 
@@ -84,13 +83,6 @@ def test_random_networks(framework: Framework, capsys: pytest.CaptureFixture[str
         print(f"\n{framework.version}: {CASES} random networks, stopped at: {dict(seen.most_common())}")  # noqa: T201 - as above
     assert seen["fine"] > CASES // 4
     assert seen["network"] > CASES // 10
-
-
-@settings(max_examples=max(CASES // 25, 1), deadline=None, database=None, derandomize=True)
-@given(random=strategies.randoms(use_true_random=False))
-def test_shrinking_configs(framework: Framework, random: Random) -> None:
-    # The same once more in a form that hypothesis makes small when one of them fails.
-    compare(framework, text_of(random_config(random, framework.version)))
 
 
 def test_an_endless_loop_is_an_error(framework: Framework) -> None:

@@ -116,27 +116,6 @@ class Sides:
         values = dict(zip(KEYS, copy.deepcopy(tuple(inputs.values)), strict=True))
         return layer_setting.Oracle(release).ask(inputs, values)
 
-    def acts(
-        self, source: SourceFile, release: str, config: dict[str, Any]
-    ) -> tuple[dict[int, Any], dict[int, Any]] | str:
-        """What each layer does on both sides: all of it recomputed, parts of it, swapped; or what one side raises."""
-        old = self.asked(source, release)
-        model = config["model"]
-        layers = model["num_hidden_layers"]
-        new = self.dynamic.ask(copy.deepcopy(config), layers, model.get("num_nextn_predict_layers", 0))
-        if old.exception or new.exception:
-            return f"{old.text} {new.text}"
-        parts = {layer for label, rows in new.maps.items() if "Comm" not in label for layer in rows}
-        before = {
-            one["layer"]: (one["full"], bool(one["select"]) and not one["full"], bool(one["swap"]))
-            for one in old.layers
-            if one["layer"] < layers
-        }
-        return before, {
-            layer: (layer in new.full, layer in parts and layer not in new.full, layer in new.swapped)
-            for layer in range(layers)
-        }
-
 
 @pytest.fixture(scope="module", params=TARGETS if os.environ.get("MS_TUNE_TEST_MORE") else TARGETS[-1:])
 def sides(request: pytest.FixtureRequest) -> Iterator[Sides]:
@@ -155,12 +134,10 @@ def shipped() -> dict[str, tuple[str, str]]:
         path = wheels.wheel(release)
         if isinstance(path, str):
             pytest.skip(path)
-        for name in sorted(wheels.opened(path).namelist()):
-            if name.endswith((".yaml", ".yml")):
-                text = wheels.opened(path).read(name).decode()
-                if text not in texts and yaml.safe_load(text).get("run_mode") in {"train", "finetune"}:
-                    texts.add(text)
-                    found[f"{release} {name}"] = (release, text)
+        for name, text in wheels.configs(release).items():
+            if text not in texts and yaml.safe_load(text).get("run_mode") in {"train", "finetune"}:
+                texts.add(text)
+                found[f"{release} {name}"] = (release, text)
     return found
 
 
@@ -302,51 +279,3 @@ def test_random_configs(sides: Sides, capsys: pytest.CaptureFixture[str]) -> Non
         assert all(one.fate is not Fate.ASK for one in found.entries), (text, found.questions)
     with capsys.disabled():
         print(f"\n{sides.target}: {dict(outcomes)}")  # noqa: T201
-
-
-_MODULES = (r"self_attention\.core_attention", r"self_attention\.linear_proj", "input_layernorm")
-
-
-def with_lists(random: Random) -> dict[str, Any]:
-    """A random config with lists of select recompute, and whole layers swapped."""
-    config = random_config(random)
-    model, parallel = config["model"]["model_config"], config["parallel_config"]
-    stages, chunks = parallel["pipeline_stage"], model["pp_interleave_num"]
-    least = model["num_hidden_layers"] // (stages * chunks) - (1 if model["offset"] else 0)
-    chosen = random.sample(_MODULES, random.randint(1, 2))
-
-    def counts() -> Any:  # noqa: ANN401 - a switch, or lists of numbers
-        lists = [[random.randint(0, least) for _ in range(stages)] for _ in range(chunks)]
-        return random.choice((True, lists if chunks > 1 else lists[0]))
-
-    config["recompute_config"] |= {"select_recompute": {name: counts() for name in chosen}}
-    if random.random() < 0.3:
-        config["swap_config"] = {"swap": True, "layer_swap": [{"backward_prefetch": 1, "layers": [0]}]}
-    return config
-
-
-@pytest.mark.slow
-def test_random_lists_are_the_same_or_told(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
-    """Which layers recompute parts, or swap, by both sides' own code; a difference must be an open line or a part not proved."""
-    random = Random(f"lists {SEED} {sides.target}")  # noqa: S311 - test data
-    outcomes = Counter[str]()
-    for _ in range(CASES):
-        text = yaml.safe_dump(with_lists(random), sort_keys=False)
-        source = parse_source(text, Path("a.yaml"))
-        found = checked(source, "1.9", sides.target)
-        told = found.exit_code != 0
-        if found.refused:
-            assert sides.asked(source, "1.9").exception is not None, (
-                text
-            )  # the static graph does not start with it, either
-            outcomes["refused, as the static graph does"] += 1
-            continue
-        acts = sides.acts(source, "1.9", yaml.safe_load(found.text))
-        if isinstance(acts, str) or acts[0] != acts[1]:
-            assert told, (text, acts)
-            outcomes["differs and told"] += 1
-        else:
-            outcomes["the same, told" if told else "the same, proved"] += 1
-    with capsys.disabled():
-        print(f"\n{sides.target}: {dict(outcomes)}")  # noqa: T201
-    assert outcomes["the same, proved"]

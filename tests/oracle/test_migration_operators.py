@@ -80,6 +80,9 @@ def with_operators(random: Random) -> dict[str, Any]:
             config["parallel_config"]["pipeline_stage"], model["pp_interleave_num"], model["offset"] = 1, 1, 0
             config["parallel"].pop("pipeline_config", None)
 
+    elif random.random() < 0.2:  # of whole layers, in the section that every model may have
+        config["swap_config"] = {"swap": True, "layer_swap": [{"backward_prefetch": 1, "layers": [0]}]}
+
     def lists(names: tuple[str, ...], most: int) -> dict[str, Any]:
         return {name: chosen_layers(random, config) for name in random.sample(names, random.randint(1, most))}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections import Counter
 from pathlib import Path
@@ -10,9 +9,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.mindformers_pynative import read as dialect
@@ -22,7 +18,8 @@ from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
 from ms_tune.source.yaml import parse_source
 from tests.jobs import dynamic_plan
-from tests.oracle import pynative
+from tests.oracle import pynative, wheels
+from tests.oracle.cases import as_read, text_of
 from tests.oracle.pynative_cases import random_config
 
 if TYPE_CHECKING:
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
 _MISSING = pynative.why_missing()
 pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
-Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "750"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 _LABELS = {
@@ -43,22 +38,17 @@ _LABELS = {
 }
 
 
-@pytest.fixture(scope="module", params=["2.0.0", "2.1.0"])
-def version(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
-def oracle(version: str) -> pynative.Oracle:
-    try:
-        return pynative.Oracle(version)
-    except OSError as error:
-        pytest.skip(f"the wheel of MindFormers {version} cannot be fetched: {error}")
+def version(oracle: pynative.Oracle) -> str:
+    return oracle._version
+
+
+oracle = pynative.oracle_of("2.0.0", "2.1.0")
 
 
 def plan_of(config: dict[str, Any], layers: int, mtp: int, version: str, modules: list[str]) -> LayerPlan:
     """The plan with the modules of the layers known."""
-    text = yaml.dump({**config, "model": {"num_layers": layers, "mtp_num_layers": mtp}}, Dumper=DUMPER)
+    text = text_of({**config, "model": {"num_layers": layers, "mtp_num_layers": mtp}})
     source = parse_source(text, Path("config.yaml"))
     try:
         values = dialect._load(source.data)
@@ -78,8 +68,7 @@ def plan_of(config: dict[str, Any], layers: int, mtp: int, version: str, modules
 def assert_same(  # noqa: PLR0913, PLR0917 - a case and who is asked
     oracle: pynative.Oracle, config: dict[str, Any], layers: int, mtp: int, version: str, modules: list[str]
 ) -> str:
-    data = yaml.load(yaml.dump(copy.deepcopy(config), Dumper=DUMPER), Loader=Loader)  # noqa: S506 - one of the safe loaders
-    outcome = oracle.ask(data, layers, mtp)
+    outcome = oracle.ask(as_read(config), layers, mtp)
     plan = plan_of(config, layers, mtp, version, modules)
     found = None if plan.failure is None else plan.failure.exception
     assert found == outcome.exception, (config, outcome.exception, outcome.text, plan.failure)
@@ -142,16 +131,9 @@ def test_random_configs(oracle: pynative.Oracle, version: str, capsys: pytest.Ca
     assert seen["ValueError"] > CASES / 20
 
 
-@settings(max_examples=100, deadline=None)
-@given(random=st.randoms(use_true_random=False))
-def test_cases_that_shrink(random: Random, oracle: pynative.Oracle, version: str) -> None:
-    config, layers, mtp = random_config(random, version[:3])
-    assert_same(oracle, config, layers, mtp, version, oracle.modules())
-
-
 def test_the_configs_in_the_wheel(oracle: pynative.Oracle, version: str) -> None:
     found = 0
-    for name, text in pynative.configs(version).items():
+    for name, text in wheels.configs(version[:3]).items():
         source = parse_source(text, Path(name))
         if recognise(source.data).dialect is not Dialect.MINDFORMERS_PYNATIVE:
             continue

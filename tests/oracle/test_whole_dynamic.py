@@ -14,7 +14,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from ms_tune.dialects.operators import Tree, dynamic_model
 from ms_tune.enums import Dialect
@@ -23,8 +22,9 @@ from ms_tune.facts.models import model_of
 from ms_tune.source.yaml import parse_source
 from tests.jobs import dynamic_plan
 from tests.oracle import pynative
+from tests.oracle.cases import as_read, text_of
 from tests.oracle.models import Models
-from tests.oracle.test_pynative import DUMPER, Loader, assert_same_layers
+from tests.oracle.test_pynative import assert_same_layers
 from tests.oracle.whole_cases import ARCHITECTURES, SEED, dynamic_config
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ def two_counts(text: str, version: str) -> str:
 
 def compare(release: Release, config: dict[str, Any]) -> str:
     """How the two answer; they have to agree."""
-    text = yaml.dump(config, Dumper=DUMPER, sort_keys=False)
-    data = yaml.load(text, Loader=Loader)  # noqa: S506 - one of the safe loaders
+    text, data = text_of(config), as_read(config)
     made = release.made(data["model"])
     if made.error is not None and made.two_counts:
         return two_counts(text, release.version)

@@ -21,8 +21,8 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
 from tests.jobs import remedy_of, static_plan
+from tests.oracle.cases import text_of
 from tests.oracle.framework import Framework, framework_of
-from tests.oracle.lint_cases import text_of
 from tests.oracle.models import told_of_two_counts
 from tests.oracle.whole_cases import SEED, in_model_folder, static_config
 

@@ -56,3 +56,11 @@ def source(version: str, path: str) -> str:
     found = wheel(version)
     assert isinstance(found, Path)
     return opened(found).read(f"mindformers/{path}").decode()
+
+
+def configs(version: str) -> dict[str, str]:
+    """The texts of the configs that come with a release, by name."""
+    found = wheel(version)
+    assert isinstance(found, Path)
+    names = sorted(name for name in opened(found).namelist() if name.endswith((".yaml", ".yml")))
+    return {name: opened(found).read(name).decode() for name in names}

@@ -11,6 +11,7 @@ from ms_tune.enums import Dialect
 from ms_tune.facts.models import is_legacy, model_of
 from ms_tune.source.yaml import parse_source
 from tests.oracle import cases, lint_cases, pynative_cases
+from tests.oracle.cases import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -141,32 +142,8 @@ STATIC = {
     **dict.fromkeys(("1.7", "1.8"), ("deepseek_v3", "qwen3", "qwen3_moe")),
     **dict.fromkeys(("1.9", "2.0", "2.1"), ("deepseek_v3", "qwen3", "qwen3_moe", "telechat3", "telechat3_moe")),
 }
-_CORE_PATTERNS = (
-    r"mlp\.mul",
-    r"mlp\.activation_func\.silu",
-    r"mlp\.shared_experts\.mul",
-    r".*\.shared_experts\..*_func\.silu",
-    r"mlp\.(experts|linear_fc.)",
-    r"mlp\.linear_fc1\.matmul",
-    r"mlp\.router\.(mul|cast)",
-    r".*layernorm\.norm",
-    r"self_attention\..*\.matmul",
-    r".*\.core_attention\.flash_attention",
-    "mlp",
-    "mlp.mul",
-)
-_LEGACY_PATTERNS = (
-    r"feed_forward\.mul",
-    r"feed_forward\.w1\.activation\.silu",
-    r"feed_forward\.w[13]\.matmul",
-    r".*_norm\.norm",
-    r".*\.(norm|mul)",
-    r".*\.flash_attention",
-    r"attention\.w.\.(matmul|cast)",
-    "attention",
-    "feed_forward.mul",
-    r"mlp\.mul",
-)
+CORE_PATTERNS: list[Any] = SETTINGS["patterns_core"]
+LEGACY_PATTERNS: list[Any] = SETTINGS["patterns_legacy"]
 
 
 def static_config(random: Random, version: str) -> dict[str, Any]:
@@ -191,7 +168,7 @@ def static_config(random: Random, version: str) -> dict[str, Any]:
             key: section[key] for key in ("type", "num_heads", "num_attention_heads", "hidden_size") if key in section
         }
         section = kept | without_some(random, {key: section[key] for key in section if key not in kept})
-    patterns = _LEGACY_PATTERNS if legacy else _CORE_PATTERNS
+    patterns = LEGACY_PATTERNS if legacy else CORE_PATTERNS
     for name in ("recompute_config", "swap_config", "parallel_config", "moe_config", "runner_config"):
         if isinstance(config.get(name), dict):
             config[name] = without_some(random, _with_patterns(random, config[name], patterns))
@@ -225,7 +202,7 @@ def in_model_folder(random: Random, config: dict[str, Any], version: str, folder
 
 def _place(random: Random, config: dict[str, Any], version: str) -> None:
     """Have the layers that there are now, few or many, placed as they can be."""
-    source = parse_source(lint_cases.text_of(config), Path("a.yaml"))
+    source = parse_source(cases.text_of(config), Path("a.yaml"))
     model = model_of(source, Dialect.MINDFORMERS, version)
     layers, stages = model.number("num_layers"), source.get(("parallel_config", "pipeline_stage"), 1)
     ahead = (model.number("mtp_num_layers") or 0) if version == "1.6" and not is_legacy(config) else 0

@@ -1,4 +1,7 @@
-"""What the checklist says of pairs of options, held against the code that refuses them (as :mod:`tests.oracle.megatron_layers` runs it)."""
+"""What the checklist says of options, held against the code (as :mod:`tests.oracle.megatron_layers` runs it).
+
+Pairs of options are refused by it; options that the checklist calls set anew are what they are in any case.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,12 @@ import pytest
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.megatron import definitions, names_by_dest
+from ms_tune.facts.query import order
 from ms_tune.lint.checklist import built_in
 from tests.oracle.make_megatron import SOURCES
 from tests.oracle.megatron_layers import run
 
+needs_sources = pytest.mark.skipif(SOURCES not in os.environ, reason=f"{SOURCES} names no sources of MindSpeed-LLM")
 _CHECKS = {one.name: one for one in built_in(Dialect.MEGATRON)}
 _BASE = {
     "num_layers": "4",
@@ -81,8 +86,8 @@ def case(release: str, one: str, other: str, *, together: bool) -> list[str] | N
     return words(release, {**settings, **asked})
 
 
+@needs_sources
 @pytest.mark.slow
-@pytest.mark.skipif(SOURCES not in os.environ, reason=f"{SOURCES} names no sources of MindSpeed-LLM")
 @pytest.mark.parametrize("release", ["2.2", "2.3", "26.0", "26.1"])
 def test_the_code_stops_over_a_pair_and_over_nothing_else(release: str) -> None:
     asked: list[tuple[str, list[str], list[str]]] = []
@@ -111,3 +116,31 @@ def _default_differs(release: str, other: str) -> bool:
 
 def _end(answer: dict[str, Any]) -> str | None:
     return f"{answer['exception']}: {answer['text']}" if "stopped" in answer else None
+
+
+_OTHER = {"torch": "torch_dist", "1": "2"}  # than what an option is in any case
+
+
+def settings() -> list[tuple[str, str, str, str, str]]:
+    rows = _CHECKS["option-always-overwritten"].options["settings"]
+    return [tuple(row) for row in cast("list[list[str]]", rows)]  # type: ignore[misc]  # of five
+
+
+@needs_sources
+@pytest.mark.slow
+@pytest.mark.parametrize("release", ["2.2", "2.3", "26.0", "26.1"])
+def test_they_are_what_they_are_in_any_case(release: str) -> None:
+    rows, base = settings(), words(release, _BASE)
+    assert base is not None
+    cases = []
+    for dest, *_, kept, _ in rows:
+        name = names_by_dest(release)[dest][0]
+        cases.append([*base, name, *([] if definitions(name, release)[-1].action else [_OTHER[kept]])])
+    answers = [json.loads(line) for line in run(Path(os.environ[SOURCES]) / release, cases, "settings")]
+    for (dest, since, until, kept, _), answer in zip(rows, answers, strict=True):
+        is_so = answer.get("settings", {}).get(dest) == kept
+        assert is_so == (order(since) <= order(release) < order(until)), (dest, answer)
+
+
+def test_the_option_that_lets_lengths_differ_is_another_one() -> None:
+    assert names_by_dest("2.3")["no_pad_to_seq_lengths"] == ("--no-pad-to-seq-lengths",)
