@@ -45,16 +45,6 @@ def test_more_devices_than_any_job_has_are_refused(devices: int) -> None:
         run(MINDSPEED, devices=devices)
 
 
-def test_the_command_line_wins() -> None:
-    made = run(PACKAGED.read_text("utf-8"), devices=4)
-    assert (made.world_size, made.devices_source.id) == (4, "stages.devices.option")
-
-
-def test_a_comment_counts_with_the_line_ends_of_windows() -> None:
-    made = run(PACKAGED.read_text("utf-8").replace("\n", "\r\n"))
-    assert (made.world_size, made.devices_source.id) == (8, "stages.devices.comment")
-
-
 def test_a_comment_behind_a_key_or_within_a_line_is_none() -> None:
     for text in ("{}# devices: 8\n", "training: 1 # devices: 8\n", "# devices: eight\n", "# devices: 0\n"):
         assert run(text.replace("{}", "x: 1 ") + yaml.safe_dump(MINDSPEED)).devices_source.id == "stages.devices.fewest"
@@ -93,12 +83,6 @@ def test_of_a_static_graph_config_too() -> None:
     shared = {**alone, "parallel": {**alone.get("parallel", {}), "enable_parallel_optimizer": True}}
     assert "stages.devices.alone-static" in [one.id for one in run(shared).warnings]
     assert "stages.devices.alone-static" not in [one.id for one in run(MINDFORMERS).warnings]
-
-
-def test_the_product_of_the_parallel_sizes_is_what_a_static_graph_config_says() -> None:
-    made = run(MINDFORMERS)
-    assert (made.world_size, made.devices_source.id) == (32, "stages.devices.config")
-    assert made.split == Split(data=2, tensor=4, pipeline=4)
 
 
 @pytest.mark.parametrize(("stage", "flying"), [(0, 4), (1, 3), (2, 2), (3, 1)])
