@@ -57,23 +57,31 @@ class TestRealCann:
     def test_none_is_found_on_a_bare_machine(self) -> None:
         assert find_real_cann() is None
 
-    @pytest.mark.parametrize("variable", ["ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"])
-    def test_it_is_found_by_its_own_variables(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
+    @pytest.mark.parametrize(
+        ("place", "variables"),
+        [
+            ("Ascend", {"ASCEND_HOME_PATH": "{}"}),
+            ("Ascend", {"ASCEND_TOOLKIT_HOME": "{}"}),
+            ("Ascend", {"LD_LIBRARY_PATH": "/nowhere/lib64:{}/lib64:/usr/lib"}),
+            ("Ascend", {"LD_LIBRARY_PATH": "/nowhere/lib64:{}/lib64/:/usr/lib"}),
+            ("default", {}),
+            ("default", {"ASCEND_HOME_PATH": "/nowhere"}),
+        ],
+    )
+    def test_it_is_found(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str, variables: dict[str, str]
     ) -> None:
-        home = install_cann(tmp_path / "Ascend" / "latest")
-        monkeypatch.setenv(variable, str(home))
+        home = install_cann(tmp_path / place)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value.format(home))
         assert find_real_cann() == Cann(Backend.CANN, home)
 
-    @pytest.mark.parametrize("end", ["lib64", "lib64/"])
-    def test_it_is_found_in_the_library_path(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: str) -> None:
-        home = install_cann(tmp_path / "Ascend")
-        monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere/lib64:{home}/{end}:/usr/lib")
-        assert find_real_cann() == Cann(Backend.CANN, home)
-
-    def test_it_is_found_in_the_default_folders(self, tmp_path: Path) -> None:
-        home = install_cann(tmp_path / "default")
-        assert find_real_cann() == Cann(Backend.CANN, home)
+    def test_the_named_one_comes_before_others(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        install_cann(tmp_path / "default")
+        named = install_cann(tmp_path / "named")
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(install_cann(tmp_path / "other") / "lib64"))
+        monkeypatch.setenv("ASCEND_HOME_PATH", str(named))
+        assert find_real_cann() == Cann(Backend.CANN, named)
 
     def test_our_own_stand_in_is_not_taken_for_it(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ours = install_cann(tmp_path / "cann", "libstandin.so")

@@ -73,8 +73,7 @@ def test_the_program_runs_in_the_users_folder_with_its_arguments(ms_tune: Comman
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("code", [0, 1, 7, 255])
-@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize(("code", "form"), [(0, ()), (0, ("--json",)), (7, ("--json",)), (255, ())])
 def test_its_exit_code_is_kept(ms_tune: Command, code: int, form: tuple[str, ...]) -> None:
     # A good end without a trace is no verdict, and 0 stands for what fits.
     assert ms_tune(f"raise SystemExit({code})", *form)[0] == (code or ExitCode.USAGE)
@@ -200,6 +199,13 @@ def test_each_rank_is_a_process_of_its_own(ms_tune: Command) -> None:
     assert result["exit_code"] == 0
     for rank in (0, 12):
         assert f"RANK {rank} 16" in (run_folder() / f"rank_{rank}" / "log.txt").read_text("utf-8")
+
+
+def test_job_and_rank_may_come_from_the_environment(ms_tune: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK_SIZE", "16")
+    monkeypatch.setenv("RANK_ID", "5")
+    ms_tune("import os; print(os.environ['RANK_ID'], os.environ['RANK_SIZE'])")
+    assert (run_folder() / "rank_5" / "log.txt").read_text("utf-8") == "5 16\n"
 
 
 @pytest.mark.slow

@@ -93,13 +93,6 @@ def test_each_is_a_process_as_if_started_for_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_signal_ends_one_and_not_the_other(tmp_path: Path) -> None:
-    module(tmp_path)
-    children = [child(tmp_path, 0, "os.kill(os.getpid(), signal.SIGSEGV)"), child(tmp_path, 1, "time.sleep(0.3)")]
-    assert codes(tmp_path, children) == [(-signal.SIGSEGV, False), (0, False)]
-
-
-@pytest.mark.slow
 def test_a_job_whose_time_is_up_ends_and_the_other_goes_on(tmp_path: Path) -> None:
     module(tmp_path)
     children = [child(tmp_path, 0, "time.sleep(60)", timeout=2.0), child(tmp_path, 1, "time.sleep(3)")]

@@ -129,14 +129,6 @@ def test_the_time_limit_ends_the_whole_process_group(
         wait_for(lambda pid=pid: not runs(pid))  # type: ignore[misc]
 
 
-@pytest.mark.slow
-def test_what_a_program_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
-    code = FAMILY.replace("time.sleep(600)\n", "while not os.path.exists('grandchild'): time.sleep(0.01)\n")
-    assert run(tmp_path, code) == 0
-    (pid,) = pids(tmp_path, "grandchild")
-    wait_for(lambda: not runs(pid))
-
-
 def test_signal_handlers_are_as_before_afterwards(tmp_path: Path) -> None:
     numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     before = [signal.getsignal(number) for number in numbers]

@@ -561,7 +561,7 @@ for gib in (1, 2, 5):
         ("kept = mint.zeros((64, 1024, 256))\nraise RuntimeError('out of data')", 1, "RuntimeError: out of data"),
         ("ms.set_context(device_target='CPU')\nprint(mint.zeros((4,)) + 1)", 2, "Ascend back end was not used"),
         ("import no_such_module", 1, "train.py:6: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("kept = mint.zeros((2**31, 2**31))", 2, "operator Zeros makes Float32[2147483648, 2147483648]"),
+        ("kept = mint.zeros((2**31, 2**31))", 2, "operator Zeros creates Float32[2147483648, 2147483648]"),
     ],
     ids=["exception", "cpu", "import", "uncountable"],
 )

@@ -75,14 +75,6 @@ class TestGoodEnd:
         assert result.warnings == ()
         assert result.seconds > 0
 
-    def test_what_the_figures_leave_out_is_told(self, child: Callable[[str], None]) -> None:
-        child(good_child())
-        assert [message.id for message in simulate().not_included][:3] == [
-            "dryrun.not-included.workspace",
-            "dryrun.not-included.communication",
-            "dryrun.not-included.never-compared",
-        ]
-
     @pytest.mark.parametrize(
         ("peak", "footprint", "fit"),
         [

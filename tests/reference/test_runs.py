@@ -51,12 +51,12 @@ STAGES = [
         ("Qwen3", (0,)),
         ("Qwen3 on one device", (0,)),
         ("Qwen3, Ulysses and gathered keys", (0,)),
-        ("own model, four chunks", (0, 1)),
+        ("own model, four chunks", (1,)),
         ("DeepSeek-V3, without pipeline", (0,)),
         ("DeepSeek-V3, whole shared expert", (0,)),
         ("Qwen3-MoE", (0,)),
         ("DeepSeek-V3", (0, 1)),
-        ("GLM-4, interleaved", (0, 1)),
+        ("GLM-4, interleaved", (1,)),
     )
     for stage in stages
 ]
