@@ -133,7 +133,7 @@ class TestMsrun:
     def test_what_the_launcher_would_refuse_is_told(self, script: Script) -> None:
         code, result, err = script("msrun --worker_num four train.py")
         assert code == 2
-        assert "msrun did not start anything: --worker_num four" in err
+        assert "msrun did not start anything: invalid --worker_num four" in err
         assert result["verdict"] is None
 
 
