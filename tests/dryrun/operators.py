@@ -14,10 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.dryrun.operator_calls import CALLS
+from tests.dryrun.operator_calls import CALLS, DATA
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "data" / "operators"
 _PROGRAM = str(Path(__file__).with_name("operators_program.py"))
 _FAILURES = ("ended", "forward", "backward")
 

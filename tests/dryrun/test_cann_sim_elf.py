@@ -51,10 +51,6 @@ def test_exported_functions_and_data_are_defined(content: SharedLibrary) -> None
     assert {"exported", "exported_data"} <= content.defined
 
 
-def test_static_and_hidden_functions_are_not_defined(content: SharedLibrary) -> None:
-    assert not {"internal", "hidden"} & content.defined
-
-
 def test_names_that_others_must_define_are_undefined(content: SharedLibrary) -> None:
     assert {"from_another_library", "from_nowhere"} <= content.undefined
     assert not content.undefined & content.defined
@@ -93,10 +89,6 @@ def test_a_library_for_another_processor_is_none(tmp_path: Path, library: Path) 
     assert read_shared_library(path) is None
 
 
-def test_an_object_file_without_dynamic_symbols_is_none(tmp_path: Path) -> None:
-    assert read_shared_library(compile_c(tmp_path, "part.o", "int a(void) { return 1; }", "-r", "-nostdlib")) is None
-
-
 DATA = r"""
 const char names[] = "lead\0aclrtMalloc\0xaclrtFree\0aclrt-no\0aclrt with space\0HcclInit\0acl\0HcclUnterminated(";
 """
@@ -105,18 +97,3 @@ const char names[] = "lead\0aclrtMalloc\0xaclrtFree\0aclrt-no\0aclrt with space\
 def test_names_are_whole_strings_that_begin_with_a_prefix(tmp_path: Path) -> None:
     library = compile_c(tmp_path, "libnames.so", DATA, "-nostdlib")
     assert names_in_data(library, ("aclrt", "Hccl")) == {"aclrtMalloc", "HcclInit"}
-
-
-def test_a_name_that_is_only_the_prefix_counts(tmp_path: Path) -> None:
-    library = compile_c(tmp_path, "libnames.so", DATA, "-nostdlib")
-    assert names_in_data(library, ("acl",)) == {"acl", "aclrtMalloc"}
-
-
-def test_a_name_at_the_very_start_of_the_data_is_found(tmp_path: Path) -> None:
-    library = compile_c(tmp_path, "libfirst.so", 'const char names[] = "aclrtFirst\\0aclrtSecond";', "-nostdlib")
-    assert names_in_data(library, ("aclrt",)) == {"aclrtFirst", "aclrtSecond"}
-
-
-def test_a_library_without_read_only_data_has_no_names(tmp_path: Path) -> None:
-    library = compile_c(tmp_path, "libcode.so", "int a(void) { return 1; }", "-nostdlib")
-    assert names_in_data(library, ("acl",)) == set()

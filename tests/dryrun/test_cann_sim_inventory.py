@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.dryrun.cann_sim.inventory import Inventory, take_inventory
-from tests.dryrun.machine import compile_c, needs_c_compiler, needs_elftools, needs_mindspore
+from tests.dryrun.machine import compile_c, needs_c_compiler, needs_elftools
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,33 +84,3 @@ def test_a_wheel_without_an_ascend_plugin_is_told(tmp_path: Path) -> None:
     (tmp_path / "lib" / "plugin").mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match=re.escape("libmindspore_ascend.so.2")):
         take_inventory(tmp_path)
-
-
-@needs_mindspore
-@needs_elftools
-@pytest.mark.mindspore
-class TestInstalledMindSpore:
-    @pytest.mark.parametrize(
-        "name", ["aclInit", "aclnnMatmul", "aclnnMatmulGetWorkspaceSize", "aclrtMalloc", "HcclAllReduce"]
-    )
-    def test_c_functions_of_cann_are_missing(self, installed_inventory: Inventory, name: str) -> None:
-        assert name in installed_inventory.symbols
-
-    def test_a_constructor_of_an_operator_is_missing(self, installed_inventory: Inventory) -> None:
-        assert [name for name in installed_inventory.symbols if name.startswith("_ZN2ge8OperatorC")]
-
-    @pytest.mark.parametrize("name", ["libascendcl.so", "libhccl.so", "libge_runner.so"])
-    def test_libraries_of_cann_are_missing(self, installed_inventory: Inventory, name: str) -> None:
-        assert name in installed_inventory.libraries
-
-    def test_no_library_of_the_system_is_missing(self, installed_inventory: Inventory) -> None:
-        assert [
-            name for name in installed_inventory.libraries if re.match(r"lib(?:c|m|dl|stdc\+\+|gcc_s)\.so", name)
-        ] == []
-
-    @pytest.mark.parametrize("name", ["malloc", "memcpy", "printf", "pthread_create", "_Znwm", "PyObject_Call"])
-    def test_no_name_of_the_system_is_missing(self, installed_inventory: Inventory, name: str) -> None:
-        assert name not in installed_inventory.symbols
-
-    def test_no_symbol_of_mindspore_is_missing(self, installed_inventory: Inventory) -> None:
-        assert [name for name in installed_inventory.symbols if "mindspore" in name] == []

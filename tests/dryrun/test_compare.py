@@ -37,26 +37,9 @@ def test_ranks_are_matched_by_number() -> None:
     assert comparison.only_real == (1,)
 
 
-def test_one_rank_each_needs_no_number() -> None:
-    comparison = compare_real(run("simulated", {0: GIB}), run("real", {5: GIB}), MemoryRequest())
-    assert [rank.rank for rank in comparison.ranks] == [5]
-
-
 def test_runs_without_a_common_rank_are_told() -> None:
     with pytest.raises(TraceError, match="no ranks in common"):
         compare_real(run("simulated", {0: GIB, 1: GIB}), run("real", {2: GIB, 3: GIB}), MemoryRequest())
-
-
-def test_both_peaks_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    run("simulated", {0: 2 * GIB})
-    run("real", {0: 4 * GIB, 1: GIB})
-    run("simulated", {1: GIB})
-    assert main(["dryrun", "--compare-real", "real", "simulated"]) == 0
-    out = capsys.readouterr().out
-    assert "2.00" in out
-    assert "4.00" in out
-    assert "50.0%" in out
-    assert "−2.00 GiB" in out
 
 
 def test_json_has_both(capsys: pytest.CaptureFixture[str]) -> None:

@@ -111,13 +111,6 @@ def test_a_person_sees_figures_and_reasons(capsys: pytest.CaptureFixture[str], l
     assert "60.97" in out  # the device, which only the log tells
 
 
-def test_several_processes_without_ranks_are_told() -> None:
-    text = REAL.format(peak=1024, actual=1024) + REAL.format(peak=2048, actual=3072)
-    found = compare_log(run("simulated", {0: 2 * GIB}), log("all.log", text), MemoryRequest())
-    assert (found.pairs[0].real.peak_bytes, found.pairs[0].real.processes) == (2 * GIB, 2)
-    assert "stages.log.note.processes" in {note.id for note in found.pairs[0].notes}
-
-
 def test_statistics_that_are_printed_twice_or_once_more_as_zeros_are_one_process() -> None:
     again = "[MS_RUNTIME_PROF]" + REAL.format(peak=1024, actual=1500).partition("\n")[2]
     text = REAL.format(peak=1024, actual=1500) + again + REAL.format(peak=0, actual=0)
@@ -144,9 +137,3 @@ def test_a_log_that_says_nothing_about_memory_says_how_to_make_it() -> None:
         compare_log(simulated, log("quiet.log", "step 1\n" * 5), MemoryRequest())
     assert told.value.hint is not None
     assert "MS_MEMORY_STATISTIC" in str(told.value.hint)
-
-
-def test_a_log_in_the_place_of_a_run_has_no_config(capsys: pytest.CaptureFixture[str]) -> None:
-    log("worker_0.log", REAL.format(peak=1, actual=1))
-    assert main(["dryrun", "--compare-real", "worker_0.log"]) == 2
-    assert "config.yaml" in capsys.readouterr().err

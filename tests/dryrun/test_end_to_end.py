@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +20,8 @@ from tests.cli.test_dryrun import JSON_KEYS
 from tests.dryrun.machine import needs_mindformers, needs_mindspore
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.dryrun.conftest import RealRun
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]
@@ -117,19 +118,6 @@ class TestPackagedModel:
         # With few layers the peak is where the new weights of all ranks are gathered beside the old ones.
         assert categories["temporaries"] >= 2 * parameters
 
-    def test_weights_are_those_of_theory(self, packaged_run: RealRun, parameters: int) -> None:
-        weights = packaged_run.json["categories_at_peak"]["weights"]
-        assert weights == pytest.approx(2 * parameters, rel=0.001)  # bfloat16
-
-    def test_gradients_are_those_of_theory(self, packaged_run: RealRun, parameters: int) -> None:
-        gradients = packaged_run.json["categories_at_peak"]["gradients"]
-        assert gradients == pytest.approx(4 * parameters, rel=0.001)  # buffers of float32
-
-    def test_optimizer_state_is_that_of_theory(self, packaged_run: RealRun, parameters: int) -> None:
-        state = packaged_run.json["categories_at_peak"]["optimizer_state"]
-        # float32: a copy of the weights and two moments, an eighth of them on each rank
-        assert state == pytest.approx(12 * parameters / 8, rel=0.001)
-
     def test_theory_is_told_beside_what_was_measured(self, packaged_run: RealRun, parameters: int) -> None:
         theory = packaged_run.json["theory"]
         assert {name: pair["bytes"] for name, pair in theory.items()} == {
@@ -145,10 +133,6 @@ class TestPackagedModel:
         assert packaged_run.json["limit_bytes"] == 58166 * MIB
         assert "910B" in packaged_run.json["limit_source"]
         assert "MindSpore Used memory size: 61430M" in packaged_run.log
-
-    def test_what_is_set_aside_is_itemised(self, packaged_run: RealRun) -> None:
-        # Two communicators, the world's and the data-parallel one, find room beside the pool.
-        assert packaged_run.json["reserve"] == {"communication": 0, "workspaces": 454 * MIB}
 
     @pytest.mark.parametrize("command", ["memory", "memory what-if"])
     def test_every_command_gives_the_verdict_of_the_run(self, packaged_run: RealRun, command: str) -> None:
@@ -195,14 +179,6 @@ class TestPackagedModel:
         assert whole["weights"] == pytest.approx(2 * (parameters + (32 - LAYERS) * layer), rel=0.001)
         assert (packaged_run.folder / f".layers_{LAYERS + 1}" / "rank_0" / "log.txt").is_file()
 
-    def test_changes_are_told(self, packaged_run: RealRun) -> None:
-        assert {"key": "model_config.num_layers", "before": 32, "after": LAYERS} in packaged_run.json["changes"]
-
-    def test_the_run_is_kept(self, packaged_run: RealRun) -> None:
-        assert Path(packaged_run.json["run"]) == packaged_run.folder
-        assert Path(packaged_run.json["trace"]).is_file()
-        assert {"manifest.json", "changes.json", "config.yaml"} <= {path.name for path in packaged_run.folder.iterdir()}
-
 
 class TestDerivedModel:
     def test_the_whole_model_needs_what_was_derived(self, derived_runs: tuple[RealRun, RealRun]) -> None:
@@ -216,16 +192,8 @@ class TestDerivedModel:
         for category, amount in whole["categories_at_peak"].items():
             assert derived["extrapolated_categories_at_peak"][category] == pytest.approx(amount, rel=0.001, abs=MIB)
 
-    def test_recompute_of_a_layer_frees_what_the_layer_keeps(self, derived_runs: tuple[RealRun, RealRun]) -> None:
-        derived, whole = (run.json for run in derived_runs)
-        assert 0 < derived["activation_bytes_per_layer"] < whole["categories_at_peak"]["activations"]
-
 
 class TestCommand:
-    def test_the_exit_code_is_the_scripts(self, command_run: RealRun) -> None:
-        assert command_run.code == 7
-        assert command_run.json["exit_code"] == 7
-
     def test_the_peak_is_that_of_log_and_trace(self, command_run: RealRun) -> None:
         assert command_run.json["peak_bytes"] // MIB == logged_peak(command_run)
         assert command_run.json["peak_bytes"] == largest_use(command_run) == swept_peak(command_run)
@@ -239,9 +207,6 @@ class TestCommand:
 
 
 class TestSmallDevice:
-    def test_what_does_not_fit_is_exit_code_1(self, small_device_run: RealRun) -> None:
-        assert small_device_run.code == 1, small_device_run.err
-
     def test_chinese_text_shows_the_figures_of_the_json(self, packaged_run: RealRun, small_device_run: RealRun) -> None:
         result, text = packaged_run.json, small_device_run.out
         usable = pool_of(free_of_card(8 * GIB))
@@ -251,11 +216,6 @@ class TestSmallDevice:
         assert re.search(rf"^结论：显存不足。阶段 0 需要 .*，超出 {missing}$", text, re.MULTILINE)
         for amount in result["categories_at_peak"].values():
             assert size_text(amount) in text
-
-    def test_progress_and_warnings_are_not_in_the_result(self, small_device_run: RealRun) -> None:
-        assert "仿真" in small_device_run.err
-        assert "仿真中" not in small_device_run.out.splitlines()[0]
-        assert "警告" not in small_device_run.err
 
 
 @pytest.fixture(scope="module")
@@ -321,15 +281,3 @@ class TestMindFormers:
     def test_the_configs_own_limit_counts(self, qwen3_run: RealRun, model: dict[str, Any]) -> None:
         assert model["context"]["max_device_memory"] == "58GB"
         assert qwen3_run.json["limit_bytes"] == 58 * GIB
-
-    def test_every_change_is_listed(self, qwen3_run: RealRun) -> None:
-        changed = {change["key"]: change["after"] for change in qwen3_run.json["changes"]}
-        assert changed["model.model_config.num_hidden_layers"] == qwen3_run.json["pipeline_stages"]
-        assert changed["callbacks"] == []
-        kept = json.loads((qwen3_run.folder / "changes.json").read_text("utf-8"))
-        assert kept["changes"] == qwen3_run.json["changes"]
-
-    def test_the_published_config_is_not_touched(self, qwen3_run: RealRun, qwen3_config: Path) -> None:
-        assert (qwen3_run.folder / "config.yaml").read_text("utf-8") == qwen3_config.read_text("utf-8")
-        rewritten = yaml.safe_load((qwen3_run.folder / "rank_0" / "config.yaml").read_text("utf-8"))
-        assert rewritten["model"]["model_config"]["num_hidden_layers"] == qwen3_run.json["pipeline_stages"]

@@ -233,18 +233,6 @@ class TestRay:
         logs = [(tmp_path / name / "rank_3" / "log.txt").read_text("utf-8") for name in ("ray", "local")]
         assert logs == ["hello from 3\n"] * 2
 
-    def test_a_lost_workers_task_is_repeated(self, cluster: Any, tmp_path: Path) -> None:  # noqa: ANN401
-        assert cluster.is_initialized()
-        # The first time, the process ends the Ray worker that started it.
-        marker = tmp_path / "was-here"
-        code = f"import os, pathlib\nif not os.path.exists({str(marker)!r}): open({str(marker)!r}, 'w'); os.kill(os.getppid(), 9)\n"
-        tasks = [task(0, code + REPORT), task(1, REPORT)]
-        ended: dict[int, ProcessEnd] = {}
-        RayEngine(None).run(tasks, tmp_path, lambda *_: None, Ends(ended).add)
-        assert marker.exists()
-        assert {rank: end.code for rank, end in ended.items()} == {0: 0, 1: 0}
-        assert len(answers(tmp_path, range(2))) == 2
-
     def test_a_simulated_run_whose_worker_is_killed_is_repeated(
         self,
         cluster: Any,  # noqa: ANN401
@@ -275,21 +263,6 @@ class TestRay:
         )
         assert ended[0].code == 7
         assert ended[1].timed_out
-
-    def test_a_command_runs_in_the_users_folder_on_a_worker(
-        self,
-        cluster: Any,  # noqa: ANN401
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        assert cluster.is_initialized()
-        monkeypatch.chdir(tmp_path)
-        code = "import os, sys; print(os.getcwd(), os.environ['RANK_ID']); sys.exit(int(os.environ['RANK_ID']))"
-        request = CommandRequest((sys.executable, "-c", code), ranks=(0, 7), devices=8, engine="ray")
-        result = run_command(request, Observer())
-        assert result.code == 7
-        logs = [(result.folder / f"rank_{rank}" / "log.txt").read_text("utf-8") for rank in (0, 7)]
-        assert logs == [f"{tmp_path} {rank}\n" for rank in (0, 7)]
 
     def test_a_simulated_job_has_the_same_figures(
         self,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
-from ms_tune.dryrun.environment import overridden_variables, simulation_environment
+from ms_tune.dryrun.environment import simulation_environment
 
 CANN = Cann(Backend.STAND_IN, Path("cann"))
 
@@ -23,12 +23,6 @@ def test_it_simulates_one_rank_and_tracks_memory() -> None:
         "DEVICE_ID": "0",
     }
     assert {name: made.get(name) for name in wanted} == wanted
-
-
-def test_the_users_own_variables_stay() -> None:
-    base = {"HOME": "/home/me", "PATH": "/usr/bin", "OMP_NUM_THREADS": "2", "MS_BUILD_PROCESS_NUM": "4"}
-    made = simulation_environment(base, CANN, 0, 1)
-    assert {name: made.get(name) for name in base} == base
 
 
 @pytest.mark.parametrize(
@@ -70,19 +64,3 @@ def test_a_log_level_of_single_modules_does_not_hide_the_statistics() -> None:
 def test_ours_win_over_the_users(name: str, value: str) -> None:
     made = simulation_environment({name: value}, CANN, 0, 1)
     assert made[name] == simulation_environment({}, CANN, 0, 1)[name] != value
-
-
-def test_the_library_path_is_extended_and_the_base_left_as_it_was() -> None:
-    base = {"LD_LIBRARY_PATH": "/opt/lib", "MS_ROLE": "MS_WORKER"}
-    made = simulation_environment(base, CANN, 0, 1)
-    assert made["LD_LIBRARY_PATH"] == "cann/latest/lib64:/opt/lib"
-    assert base == {"LD_LIBRARY_PATH": "/opt/lib", "MS_ROLE": "MS_WORKER"}
-
-
-def test_mindspores_variables_that_the_user_set_otherwise_are_named() -> None:
-    base = {"MS_ALLOC_CONF": "enable_vmm:True", "MS_MEMORY_STATISTIC": "1", "GLOG_v": "3", "MS_OTHER": "x"}
-    assert overridden_variables(base) == ("MS_ALLOC_CONF",)
-
-
-def test_nothing_is_named_on_a_clean_machine() -> None:
-    assert overridden_variables({}) == ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,12 +22,3 @@ def test_no_token_is_lost_and_no_expert_gets_two_more_than_another(
     assert received == (sent[own],) * ranks
     assert ends == tuple(accumulate(ranks * count for count in counts[own * local : (own + 1) * local]))
     assert ends[-1] == sum(received)
-
-
-@pytest.mark.parametrize(("tokens", "experts", "ranks"), [(4096, 256, 32), (512, 8, 2)])
-def test_where_it_comes_out_even_all_experts_get_the_same(tokens: int, experts: int, ranks: int) -> None:
-    """As in ``preprocess_with_dryrun`` of MindFormers 1.9."""
-    each = tokens // experts
-    ends, sent, received = shared_out(tokens, experts, ranks, 0)
-    assert sent == received == (each * experts // ranks,) * ranks
-    assert ends == tuple(each * ranks * number for number in range(1, experts // ranks + 1))

@@ -93,29 +93,6 @@ def test_each_is_a_process_as_if_started_for_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_signal_ends_one_and_not_the_other(tmp_path: Path) -> None:
-    module(tmp_path)
-    children = [child(tmp_path, 0, "os.kill(os.getpid(), signal.SIGSEGV)"), child(tmp_path, 1, "time.sleep(0.3)")]
-    assert codes(tmp_path, children) == [(-signal.SIGSEGV, False), (0, False)]
-
-
-def test_what_an_exception_says_is_in_its_own_log(tmp_path: Path) -> None:
-    module(tmp_path)
-    children = [child(tmp_path, 0, "raise ValueError('so large')"), child(tmp_path, 1, "pass")]
-    assert codes(tmp_path, children) == [(1, False), (0, False)]
-    assert "ValueError: so large" in (children[0].folder / LOG).read_text(encoding="utf-8")
-    assert "ValueError" not in (children[1].folder / LOG).read_text(encoding="utf-8")
-
-
-def test_an_import_that_fails_is_in_the_log_of_each(tmp_path: Path) -> None:
-    module(tmp_path, at_import="import no_such_module")
-    children = [child(tmp_path, rank, "pass") for rank in (0, 1)]
-    assert codes(tmp_path, children) == [(1, False), (1, False)]
-    for one in children:
-        assert "No module named 'no_such_module'" in (one.folder / LOG).read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
 def test_a_job_whose_time_is_up_ends_and_the_other_goes_on(tmp_path: Path) -> None:
     module(tmp_path)
     children = [child(tmp_path, 0, "time.sleep(60)", timeout=2.0), child(tmp_path, 1, "time.sleep(3)")]

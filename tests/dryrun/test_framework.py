@@ -14,8 +14,6 @@ from ms_tune.dryrun.reading import see_log
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.training import mindspeed_framework
-from ms_tune.records import from_plain, plain_data
-from ms_tune.reference.job import ReferenceJob
 from tests.dryrun.configs import MINDSPEED, edited, prepare_mindspeed
 
 READS_YAML = "def init_configs_from_yaml(file_path):\n    raise AssertionError('never imported')\n"
@@ -79,13 +77,6 @@ def test_the_framework_gets_the_users_config_but_for_what_reads_writes_or_waits(
 
 
 @pytest.mark.usefixtures("mindspeed")
-def test_fewer_layers_are_written_into_its_config() -> None:
-    handed = handed_over(prepare_mindspeed(MINDSPEED, DryrunRequest(layers=2)))
-    assert handed["model_config"]["num_layers"] == 2
-    assert handed["parallel_config"]["recompute_config"] == {"recompute": [2]}
-
-
-@pytest.mark.usefixtures("mindspeed")
 @pytest.mark.parametrize(("key", "value"), [("parallel_config.zero_level", "z3"), ("lora_config.use_lora", True)])
 def test_it_may_do_what_the_reference_transformer_does_not(key: str, value: object) -> None:
     config = edited(MINDSPEED, key, value)
@@ -94,18 +85,6 @@ def test_it_may_do_what_the_reference_transformer_does_not(key: str, value: obje
     assert run.theory == {}
     with pytest.raises(UnsupportedError):
         prepare_mindspeed(config, DryrunRequest(reference=True))
-
-
-@pytest.mark.usefixtures("mindspeed")
-def test_the_reference_transformer_can_be_asked_for() -> None:
-    run = prepare_mindspeed(MINDSPEED, DryrunRequest(reference=True))
-    assert isinstance(run.job, ReferenceJob)
-    assert run.model.id == "dryrun.model.reference"
-
-
-def test_the_job_goes_through_its_file_and_back() -> None:
-    job = MindSpeedJob("mindspeed_ms", "config.yaml", 2)
-    assert from_plain(MindSpeedJob, plain_data(job)) == job
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,10 +83,3 @@ def test_number_formats_are_written_as_their_names() -> None:
     given = {name: value for name, value in written["config"]["precision"].items() if value is not None}
     assert given == {"parameters": "bfloat16", "mixed": True, "gradients": "float32"}
     assert written["config"]["optimizer"]["sharding"] == "optimizer"
-
-
-def test_a_job_with_a_missing_field_is_an_error_and_not_a_guess() -> None:
-    written = plain_data(MindFormersJob("config.yaml", (Column("input_ids", (128,), "int32"),), 2, 1, 8))
-    del written["batch_size"]
-    with pytest.raises(TypeError, match="batch_size"):
-        from_plain(MindFormersJob, written)

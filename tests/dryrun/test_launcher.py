@@ -59,12 +59,6 @@ def test_the_exit_code_is_that_of_the_program(tmp_path: Path, code: int) -> None
     assert run(tmp_path, f"raise SystemExit({code})") == code
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_program_ended_by_a_signal_has_a_negative_code(tmp_path: Path, number: signal.Signals) -> None:
-    code = "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.kill(os.getpid(), {})"
-    assert run(tmp_path, code.format(int(number))) == -number
-
-
 def test_the_log_holds_both_streams_and_bytes_of_any_encoding(tmp_path: Path) -> None:
     code = (
         "import os, sys; print('to standard output', flush=True); print('to standard error', file=sys.stderr, flush=True);"
@@ -135,26 +129,6 @@ def test_the_time_limit_ends_the_whole_process_group(
         wait_for(lambda pid=pid: not runs(pid))  # type: ignore[misc]
 
 
-@pytest.mark.slow
-def test_what_a_program_leaves_running_is_ended_with_it(tmp_path: Path) -> None:
-    code = FAMILY.replace("time.sleep(600)\n", "while not os.path.exists('grandchild'): time.sleep(0.01)\n")
-    assert run(tmp_path, code) == 0
-    (pid,) = pids(tmp_path, "grandchild")
-    wait_for(lambda: not runs(pid))
-
-
-@pytest.mark.slow
-def test_an_error_of_the_callback_ends_the_program(tmp_path: Path) -> None:
-    def fail(_: float) -> None:
-        if (tmp_path / "grandchild").exists():
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        run_child(python(FAMILY), dict(os.environ), tmp_path, PATIENCE, fail)
-    for pid in pids(tmp_path, "child", "grandchild"):
-        wait_for(lambda pid=pid: not runs(pid))  # type: ignore[misc]
-
-
 def test_signal_handlers_are_as_before_afterwards(tmp_path: Path) -> None:
     numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     before = [signal.getsignal(number) for number in numbers]
@@ -188,16 +162,6 @@ def test_a_signal_to_ms_tune_ends_the_program_too(tmp_path: Path, number: signal
     assert (tmp_path / "end").read_text() == "interrupted"
     for pid in family:
         wait_for(lambda pid=pid: not runs(pid))  # type: ignore[misc]
-
-
-@pytest.mark.slow
-def test_ctrl_c_in_the_terminal_reaches_the_program_through_ms_tune_only(tmp_path: Path) -> None:
-    code = "import os, time; open('child', 'w').write(f'{os.getpid()}\\n'); open('group', 'w').write(f'{os.getpgrp()}\\n'); time.sleep(600)"
-    parent = subprocess.Popen(python(PARENT, str(tmp_path), code), cwd=ROOT, preexec_fn=hear_signals)  # noqa: PLW1509 - no threads here
-    child, group = pids(tmp_path, "child", "group")
-    assert group == child
-    parent.send_signal(signal.SIGINT)
-    assert parent.wait(PATIENCE) == 130
 
 
 @pytest.mark.slow

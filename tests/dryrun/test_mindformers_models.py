@@ -143,41 +143,12 @@ MODELS = {
         ],
         untrained=2 * EXPERTS,  # a bias of each routed expert, and what it was sent
     ),
-    "Qwen3-MoE": Model(
-        "configs/qwen3_moe/pretrain_qwen3_30b_a3b_4k.yaml",
-        {**_MOE, "num_key_value_heads": GROUPS, "head_dim": SIZE, "num_experts": EXPERTS},
-        [*_SPLIT_WORDS, HIDDEN, *[*_NORMS, *_QKV, *_PROJECTION, SIZE, SIZE, *_routed(EXPERTS)] * 2],
-        untrained=0,
-    ),
     # MindFormers' own simulation refuses experts whose number does not divide the length of a sequence.
-    "Qwen3-MoE, experts with unlike numbers of tokens": Model(
+    "Qwen3-MoE": Model(
         "configs/qwen3_moe/pretrain_qwen3_30b_a3b_4k.yaml",
         {**_MOE, "num_key_value_heads": GROUPS, "head_dim": SIZE, "num_experts": UNEVEN},
         [*_SPLIT_WORDS, HIDDEN, *[*_NORMS, *_QKV, *_PROJECTION, SIZE, SIZE, *_routed(UNEVEN)] * 2],
         untrained=0,
-    ),
-    "legacy GLM4": Model(
-        "configs/glm4/finetune_glm4_9b.yaml",
-        {
-            **{name: value for name, value in _JOB.items() if name not in {"vocab_size", "intermediate_size"}},
-            "padded_vocab_size": WORDS,
-            "ffn_hidden_size": WIDE,
-            "num_layers": 2,
-            "num_attention_heads": HEADS,
-            "multi_query_group_num": GROUPS,
-            "kv_channels": SIZE,
-            "parallel_config.data_parallel": 1,
-            "recompute_config.recompute": False,
-            "recompute_config.select_recompute": False,
-        },
-        [
-            *(WORDS * HIDDEN, WORDS * HIDDEN // TENSOR, HIDDEN),  # its embedding is whole, its head is split
-            *[
-                *(*_NORMS, *_QKV, SIZE * (HEADS + 2 * GROUPS) // TENSOR, *_PROJECTION),
-                *(2 * WIDE * HIDDEN // TENSOR, WIDE * HIDDEN // TENSOR),
-            ]
-            * 2,
-        ],
     ),
 }
 
@@ -202,12 +173,7 @@ def config_in_wheel(name: str) -> Path:
     return found
 
 
-_FURTHER = {"Qwen3-MoE", "legacy GLM4"}  # others are of the same kinds
-
-
-@pytest.fixture(
-    scope="module", params=[pytest.param(name, marks=[pytest.mark.more] if name in _FURTHER else []) for name in MODELS]
-)
+@pytest.fixture(scope="module", params=MODELS)
 def run(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, stray_cache: Path
 ) -> tuple[Model, RealRun]:
@@ -268,7 +234,7 @@ def test_a_model_that_mindformers_does_not_train_is_told_with_its_own_sentence(
     """MindFormers 1.9 builds Qwen2 for inference where nobody says that it is to be trained."""
     qwen2 = ("model_type=qwen2", "architectures=Qwen2ForCausalLM", "hidden_act=silu", "hidden_size=256")
     settings = [part for setting in qwen2 for part in ("--set", f"model.model_config.{setting}")]
-    config = config_of(MODELS["Qwen3-MoE"]).parents[1] / "qwen3" / "pretrain_qwen3_32b_4k.yaml"
+    config = config_in_wheel("configs/qwen3/pretrain_qwen3_32b_4k.yaml")
     made = run_dryrun(
         tmp_path, stray_cache, "--layers", "1", "--stage", "0", "--no-extrapolate", *settings, str(config)
     )

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.dryrun.operator_calls import CALLS
-from tests.dryrun.operators import DATA, ROOT, data_file, failed, reason_of, release_of
+from tests.dryrun.operator_calls import CALLS, DATA
+from tests.dryrun.operators import ROOT, data_file, failed, reason_of, release_of
 
 _PYTHON = os.environ.get("MS_TUNE_TEST_OPERATORS", "")
 _FINE = {"outputs": [[[4, 6], "Float32"]], "gradients": {"x": [4, 6]}, "inputs": {"x": [4, 6]}}

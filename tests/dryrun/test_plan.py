@@ -38,10 +38,6 @@ class TestStages:
         assert [(stage.run.stage, stage.run.rank) for stage in job.stages] == [(0, 0), (1, 8), (2, 16), (3, 24)]
         assert (job.pipeline_stages, job.skipped) == (4, ())
 
-    def test_stages_are_run_in_the_order_and_number_asked_for(self) -> None:
-        job = planned(layers=2, stages=(3, 0, 3), extrapolate=False)
-        assert [stage.run.rank for stage in job.stages] == [24, 0]
-
     def test_ranks_belong_to_stages(self) -> None:
         job = planned(layers=2, ranks=(0, 9, 31), extrapolate=False)
         assert [(stage.run.stage, stage.run.rank) for stage in job.stages] == [(0, 0), (1, 9), (3, 31)]
@@ -57,11 +53,6 @@ class TestStages:
         assert [stage.run.stage for stage in job.stages] == [0, 3]
         assert job.skipped == (1, 2)
 
-    def test_a_stage_with_more_layers_may_be_the_worst(self) -> None:
-        # 16 layers each, and one more in stage 2
-        uneven = edited(MINDFORMERS, "model.model_config.offset", [0, 0, 1, -1])
-        assert [stage.run.stage for stage in planned(uneven, stages=StageChoice.WORST).stages] == [0, 2, 3]
-
     def test_the_worst_stage_is_that_of_the_whole_model(self) -> None:
         # shrunk to two layers all stages are alike; the whole ones are not
         uneven = edited(MINDFORMERS, "model.model_config.offset", [0, 0, 1, -1])
@@ -74,11 +65,6 @@ class TestSizes:
         assert [run.layers for run in stage.runs] == [4, 5]
         assert stage.full_layers == 16
         assert list(map(int, stage.factors)) == [-11, 12]
-
-    @pytest.mark.parametrize("more", [{"extrapolate": False}, {"layers": None}])
-    def test_otherwise_one_size_is_run(self, more: dict[str, Any]) -> None:
-        (stage,) = planned(**{"layers": 4, "stages": (1,), **more}).stages
-        assert (len(stage.runs), stage.factors) == (1, ())
 
     def test_every_kind_of_layer_is_told_apart(self) -> None:
         mixed = edited(edited(MINDFORMERS, "model.model_config.offset", 0), "recompute_config.recompute", [5, 5, 5, 5])
@@ -126,11 +112,6 @@ class TestFewestLayers:
         uneven = edited(MINDFORMERS, "model.model_config.offset", [0, 0, 1, -1])
         layers = {stage.run.stage: stage.run.layers for stage in planned(uneven, layers=16).stages}
         assert layers == {0: 16, 1: 16, 2: 17, 3: 15}  # of 17 layers 16 tell nothing
-
-    def test_what_had_to_be_run_whole_is_not_called_derived(self) -> None:
-        small = edited(EVEN, "model.model_config.num_hidden_layers", 20)
-        for stage in planned(small, layers=4).stages:
-            assert ([run.layers for run in stage.runs], stage.factors) == ([5], ())
 
     @pytest.mark.slow
     def test_how_many_it_takes_is_told_once_and_holds(self) -> None:

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.prepare import load_config, prepare_run
-from ms_tune.dryrun.request import DryrunRequest, Setting, Split
+from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder
-from ms_tune.reference.job import ReferenceJob
 from tests.dryrun.configs import MINDFORMERS, MINDSPEED
 from tests.kinds import labels
 
@@ -30,36 +28,6 @@ def write(config: dict[str, Any], name: str = "config.yaml") -> Path:
     return path
 
 
-def test_without_a_config_the_packaged_model_runs_data_parallel() -> None:
-    run = prepare_run(DryrunRequest(layers=4))
-    assert run.packaged
-    assert run.config_name == "yaml_templates/mindspeed_ms/llama2_7b.yaml"
-    assert (run.world_size, run.split, run.devices_source.id) == (8, Split(data=8), "stages.devices.comment")
-    assert run.layers == 4
-    assert isinstance(run.job, ReferenceJob)
-    assert run.job.data_parallel == 8
-
-
-def test_the_packaged_model_runs_on_as_many_devices_as_asked_for() -> None:
-    assert prepare_run(DryrunRequest(devices=2)).world_size == 2
-
-
-def test_a_mindspeed_config_runs_the_reference_transformer() -> None:
-    run = prepare_run(DryrunRequest(config=write(MINDSPEED)))
-    assert run.dialect is Dialect.MINDSPEED_MS
-    assert isinstance(run.job, ReferenceJob)
-    assert run.model.id == "dryrun.model.reference"
-    assert run.world_size == 1
-    assert not run.packaged
-
-
-def test_a_mindformers_config_runs_mindformers() -> None:
-    run = prepare_run(DryrunRequest(config=write(MINDFORMERS)))
-    assert run.dialect is Dialect.MINDFORMERS
-    assert isinstance(run.job, MindFormersJob)
-    assert run.model.id == "dryrun.model.mindformers"
-
-
 def test_a_config_below_the_working_folder_is_named_from_there(tmp_path: Path) -> None:
     path = write(MINDSPEED)
     assert prepare_run(DryrunRequest(config=path.resolve())).config_name == "config.yaml"
@@ -69,13 +37,6 @@ def test_a_config_below_the_working_folder_is_named_from_there(tmp_path: Path) -
         assert prepare_run(
             DryrunRequest(config=path.resolve() if path.exists() else tmp_path / path)
         ).config_name == str(tmp_path / "config.yaml")
-
-
-def test_the_config_is_kept_to_the_letter() -> None:
-    path = write(MINDSPEED)
-    text = "# 注释\n" + path.read_text("utf-8")
-    path.write_text(text, encoding="utf-8")
-    assert load_config(DryrunRequest(config=path)).original.text == text
 
 
 def test_a_dynamic_graph_config_of_mindformers_is_run_by_the_reference_transformer() -> None:
@@ -93,11 +54,6 @@ def test_what_is_no_training_config_is_told() -> None:
     assert caught.value.location() == "config.yaml"
 
 
-def test_a_config_that_is_not_there_is_told() -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
-        prepare_run(DryrunRequest(config=Path("nowhere.yaml")))
-
-
 @pytest.mark.parametrize("config", [MINDFORMERS, MINDSPEED], ids=["mindformers", "mindspeed"])
 def test_a_base_is_part_of_the_run_and_is_told(config: dict[str, Any]) -> None:
     own = {"parallel_config": config["parallel_config"]}
@@ -112,15 +68,3 @@ def test_a_base_is_part_of_the_run_and_is_told(config: dict[str, Any]) -> None:
     assert yaml.safe_load(load_config(DryrunRequest(config=path)).original.text) == config
     assert (run.config_name, run.warnings[1:]) == ("split.yaml", whole.warnings)
     assert run.warnings[0].params["file"] == Path("base.yaml")
-
-
-def test_a_setting_reaches_what_stands_in_the_base() -> None:
-    write(MINDFORMERS, "base.yaml")
-    path = write({"base_config": "base.yaml"}, "split.yaml")
-    setting = Setting.parse("parallel_config.data_parallel=4")
-    assert prepare_run(DryrunRequest(config=path, settings=(setting,))).world_size == 64
-
-
-def test_a_base_that_is_missing_stops_the_run() -> None:
-    with pytest.raises(ConfigError, match="which is not a file"):
-        prepare_run(DryrunRequest(config=write({**MINDFORMERS, "base_config": "gone.yaml"})))

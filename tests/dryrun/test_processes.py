@@ -22,14 +22,6 @@ def tell(folder: Path, **facts: object) -> Path:
     return folder
 
 
-def test_one_process_has_the_commands_folder(tmp_path: Path) -> None:
-    tell(tmp_path, reads=[{"file": "train.py", "line": 3, "how": "item()"}], places=7)
-    (process,) = processes_of(tmp_path)
-    assert (process.folder, process.pid, process.ended, process.log) == (tmp_path, 11, True, None)
-    assert [str(place) for place in process.reads] == ["train.py:3 item()"]
-    assert process.places == 7
-
-
 def test_of_several_each_has_a_folder_and_its_lines_of_the_log(tmp_path: Path) -> None:
     tell(tmp_path)
     own = tmp_path / "worker.log"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,10 @@ from hypothesis import strategies as st
 
 from ms_tune.dryrun import dynamic as reference
 from ms_tune.dryrun.job import Column, PynativeJob
-from ms_tune.dryrun.reading import see_log
 from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.facts.training import Framework, pynative_framework
-from ms_tune.records import from_plain, plain_data
 from ms_tune.reference.job import ReferenceJob
 from ms_tune.text import Language, Message, render
 from tests import dynamic_jobs
@@ -88,14 +85,6 @@ def test_the_reference_recomputes_nothing_on_one_device(recompute: dict[str, Any
     more = prepared(config, 2, DryrunRequest(reference=True))
     assert any(kind.recompute is not RecomputeMode.NONE for kind in more.kinds)
     assert "reference.one-device" not in {message.id for message in more.warnings}
-
-
-def test_the_trainer_of_1_9_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, MODULES, monkeypatch)
-    (tmp_path / "mindformers" / MODULES["mindformers"][0]).write_text("class Trainer: ...", encoding="utf-8")
-    missing = pynative_framework()
-    assert isinstance(missing, Message)
-    assert missing.id == "pynative.no-trainer"
 
 
 def test_the_trainer_is_found_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,15 +157,6 @@ def test_the_trainer_gets_the_users_config_but_for_what_reads_writes_or_waits() 
 
 
 @pytest.mark.usefixtures("trainer")
-def test_micro_batches_are_as_few_as_show_the_peak() -> None:
-    run = prepared(QWEN, devices=4)
-    before, after = changed(run)["training.global_batch_size"]
-    assert before == 32
-    assert after == handed_over(run)["training"]["global_batch_size"]
-    assert job_of(run).samples == STEPS * handed_over(run)["training"]["global_batch_size"] < STEPS * 32
-
-
-@pytest.mark.usefixtures("trainer")
 def test_a_batch_that_grows_is_run_at_its_full_size() -> None:
     run = prepared(edited(QWEN, "training.rampup_batch_size", [4, 4, 100]))
     assert "rampup_batch_size" not in handed_over(run)["training"]
@@ -243,13 +223,6 @@ def test_lists_of_layers_are_written_for_those_that_are_left() -> None:
 
 
 @pytest.mark.usefixtures("trainer")
-def test_a_mode_of_recompute_goes_with_its_last_layer() -> None:
-    config = edited(QWEN, "recompute", {"mode": "full", "full_recompute_layer": ["3"]})
-    handed = handed_over(prepared(config, request=DryrunRequest(layers=1)))
-    assert handed["recompute"] == {"mode": "None", "full_recompute_layer": []}
-
-
-@pytest.mark.usefixtures("trainer")
 @pytest.mark.parametrize("name", ["num_layers", "n_layer"])
 def test_the_config_keeps_its_own_name_for_the_number_of_layers(name: str) -> None:
     config = edited(QWEN, f"model.{name}", 4)
@@ -276,17 +249,6 @@ def test_which_layers_have_experts_is_told_for_every_one_that_is_left(said: dict
 
 
 @pytest.mark.usefixtures("trainer")
-def test_every_stage_of_a_pipeline_is_handed_over() -> None:
-    for stage in range(2):
-        run = prepared(DEEPSEEK, 8, DryrunRequest(stage=stage, layers=1))
-        assert (run.stage, run.rank, run.world_size) == (stage, stage * 4, 8)
-        handed = handed_over(run)
-        placed = handed["parallelism"]["pipeline_parallel_layers_per_stage"]
-        assert handed["model"]["num_hidden_layers"] == 3
-        assert len(placed) == 2
-
-
-@pytest.mark.usefixtures("trainer")
 @pytest.mark.parametrize(
     ("key", "value"),
     [("optimizer.type", "Muon"), ("lora_config", {"target_modules": "linear"}), ("parallelism.cpu_offload", True)],
@@ -298,14 +260,6 @@ def test_it_may_do_what_the_reference_transformer_does_not(key: str, value: obje
     assert run.theory == {}
     with pytest.raises(UnsupportedError):
         prepared(config, request=DryrunRequest(reference=True))
-
-
-@pytest.mark.usefixtures("trainer")
-def test_the_reference_transformer_can_be_asked_for() -> None:
-    run = prepared(QWEN, request=DryrunRequest(reference=True))
-    assert isinstance(run.job, ReferenceJob)
-    assert run.model.id == "dryrun.model.reference"
-    assert not any(message.id == "pynative.not-started" for message in run.not_included)
 
 
 def test_on_one_device_a_float32_weight_has_no_copy() -> None:
@@ -329,16 +283,6 @@ def test_projections_of_attention_are_float32_where_the_config_does_not_say() ->
         for config in (edited(QWEN, "model.params_dtype", "bfloat16"), QWEN)
     )
     assert wide - narrow == 2 * projections
-
-
-def test_the_job_goes_through_its_file_and_back() -> None:
-    job = PynativeJob("config.yaml", (Column("input_ids", (8,), "int32"),), length=8, samples=4, steps=2)
-    assert from_plain(PynativeJob, json.loads(json.dumps(plain_data(job)))) == job
-
-
-def test_where_the_trainer_failed_the_way_out_is_told(tmp_path: Path) -> None:
-    (tmp_path / "job.json").write_text('{"kind": "pynative"}', encoding="utf-8")
-    assert see_log(tmp_path).id == "reference.run.log"
 
 
 FUZZED = edited(

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ms_tune.dryrun import machine
-from ms_tune.dryrun.cann_sim.environment import Backend, Cann
 from ms_tune.dryrun.machine import check_graph_engine
 from ms_tune.dryrun.reading import see_log
 from ms_tune.errors import UnsupportedError
@@ -22,11 +21,6 @@ def test_a_graph_that_cann_compiles_needs_cann(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UnsupportedError) as caught:
         check_graph_engine(_BY_CANN)
     assert caught.value.message.id == "dryrun.graph-engine"
-
-
-def test_with_cann_it_is_left_to_cann(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "find_real_cann", lambda: Cann(Backend.CANN, tmp_path))
-    check_graph_engine(_BY_CANN)
 
 
 @pytest.mark.parametrize(

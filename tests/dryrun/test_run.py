@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from ms_tune.dryrun import reading
-from ms_tune.dryrun import run as room
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.prepare import load_config
@@ -21,12 +20,12 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.run import dryrun_job
 from ms_tune.dryrun.task import Observer, TaskState, state_of
 from ms_tune.enums import MemoryCategory
-from ms_tune.errors import ExitCode, MissingExtraError, RunError, TraceError, UsageError
+from ms_tune.errors import ExitCode, MissingExtraError, RunError, TraceError
 from ms_tune.units import GIB, MIB
 from ms_tune.verdict.outcome import Fit
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
-from tests.dryrun.fakes import DATA, good_child, statistics
+from tests.dryrun.fakes import good_child, statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,14 +75,6 @@ class TestGoodEnd:
         assert result.warnings == ()
         assert result.seconds > 0
 
-    def test_what_the_figures_leave_out_is_told(self, child: Callable[[str], None]) -> None:
-        child(good_child())
-        assert [message.id for message in simulate().not_included][:3] == [
-            "dryrun.not-included.workspace",
-            "dryrun.not-included.communication",
-            "dryrun.not-included.never-compared",
-        ]
-
     @pytest.mark.parametrize(
         ("peak", "footprint", "fit"),
         [
@@ -109,27 +100,6 @@ class TestGoodEnd:
             "verdict.reserve.communication.expected",
             2,  # the world's and the data-parallel one
         )
-
-    def test_a_run_that_ended_well_may_still_not_fit(self, child: Callable[[str], None]) -> None:
-        # A real trace: MindSpore allocated 8 GiB with max_device_memory 4 GiB and exited with 0.
-        child(
-            "import shutil\nfrom pathlib import Path\n"
-            f"data = Path({str(DATA / 'over_limit')!r})\n"
-            "shutil.copy(data / 'memory_block.csv', '.')\nprint((data / 'log').read_text())"
-        )
-        result = simulate(device_bytes=4 * GIB)
-        assert result.worst.reading.peak_bytes > 4 * GIB
-        assert result.verdict.limit is not None
-        assert result.verdict.limit.device.card_bytes == 4 * GIB
-        assert result.verdict.limit.bytes < result.verdict.limit.device.free_bytes < 4 * GIB
-        assert result.verdict.outcome is Fit.DOES_NOT_FIT
-
-    def test_a_trace_one_folder_down_is_found(self, child: Callable[[str], None]) -> None:
-        # Where communication was initialised, MindSpore writes to rank_0/.
-        code = good_child().replace("Path('memory_block.csv')", "Path('rank_0/memory_block.csv')")
-        child("import os; os.mkdir('rank_0')\n" + code)
-        result = simulate()
-        assert result.worst.reading.trace == result.folder / "rank_0" / "rank_0" / "memory_block.csv"
 
     def test_listed_tensors_are_told_apart(self, child: Callable[[str], None]) -> None:
         address = 0x10000000 + 2 * 2**36
@@ -180,13 +150,6 @@ class TestKeptFiles:
         assert {name: environment[name] for name in manifest["environment"]} == manifest["environment"]
         assert "MS_ROLE" not in environment
 
-    def test_the_child_finds_ms_tune_and_the_users_packages(self, result: DryrunResult) -> None:
-        manifest = json.loads((result.folder / "manifest.json").read_text("utf-8"))
-        path = manifest["environment"]["PYTHONPATH"].split(":")
-        assert "/opt/mine" in path
-        assert str(Path(room.__file__).parents[2]) in path
-        assert "" not in path
-
     def test_config_job_and_changes_are_there(self, result: DryrunResult) -> None:
         assert (result.folder / "config.yaml").read_text("utf-8") == load_config(DryrunRequest()).original.text
         job = json.loads((result.folder / "rank_0" / "job.json").read_text("utf-8"))
@@ -209,16 +172,6 @@ class TestFailures:
         assert "RuntimeError: operator MatMul got shapes (1, 2) and (3, 4)" in str(error)
         assert error.hint is not None
         assert Path(str(error.hint.params["log"])).read_text("utf-8").startswith("starting")
-
-    def test_a_trace_does_not_make_up_for_a_failure(self, child: Callable[[str], None]) -> None:
-        child(good_child() + "raise ValueError('at the very end')")
-        assert "at the very end" in str(failure())
-
-    def test_a_process_that_failed_in_silence_is_told(self, child: Callable[[str], None]) -> None:
-        child("raise SystemExit(3)")
-        error = failure()
-        assert error.message.params["code"] == 3
-        assert "no error message" in str(error)
 
     def test_the_last_lines_stand_in_for_an_error(self, child: Callable[[str], None]) -> None:
         child("print('cannot find the licence server')\nprint('[WARNING] ME(1:2): at the end')\nraise SystemExit(3)")
@@ -243,10 +196,6 @@ class TestFailures:
         assert error.message.id == "dryrun.run.no-trace"
         assert error.message.params["count"] == 0
 
-    def test_two_traces_are_not_guessed_between(self, child: Callable[[str], None]) -> None:
-        child(good_child() + "Path('rank_0').mkdir(); Path('rank_0/memory_block.csv').write_text('x')")
-        assert failure().message.params["count"] == 2
-
     def test_a_trace_without_a_block_is_told(self, child: Callable[[str], None]) -> None:
         child(f"open('memory_block.csv', 'w').write({fakes.HEADER!r}); print({statistics()!r})")
         assert failure().message.id == "dryrun.run.empty-trace"
@@ -264,12 +213,6 @@ class TestFailures:
             dryrun_job(DryrunRequest(timeout=0), Observer())
         assert caught.value.message.id == "dryrun.run.timeout"
         assert caught.value.hint is not None
-
-    def test_a_folder_in_use_stops_the_run_before_it_starts(self, child: Callable[[str], None], tmp_path: Path) -> None:
-        child(f"open({str(tmp_path / 'started')!r}, 'w')")
-        with pytest.raises(UsageError):
-            simulate(run_folder=tmp_path)
-        assert not (tmp_path / "started").exists()
 
     def test_a_mindformers_config_needs_mindformers(
         self, child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
@@ -309,16 +252,6 @@ class TestWarnings:
         found = [message.id for message in reading._find_disagreements(report)]  # type: ignore[arg-type]
         assert found == (["memory.offloaded"] if told else [])
 
-    def test_variables_of_the_user_that_were_overridden_are_told(
-        self, child: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm:True")
-        child(good_child())
-        result = simulate()
-        assert [(message.id, dict(message.params)) for message in result.warnings] == [
-            ("dryrun.warning.overridden", {"names": "MS_ALLOC_CONF"})
-        ]
-
 
 class TestMindFormers:
     @pytest.fixture
@@ -332,15 +265,6 @@ class TestMindFormers:
         assert (result.verdict.limit.bytes, result.verdict.limit.source.id) == (58 * GIB, "verdict.limit.config")
         assert result.verdict.outcome is Fit.DOES_NOT_FIT
         assert result.mindformers == "1.9.0"
-
-    def test_the_rewritten_config_lies_beside_the_job(self, result: DryrunResult) -> None:
-        rank = result.folder / "rank_16"
-        rewritten = yaml.safe_load((rank / "config.yaml").read_text("utf-8"))
-        assert rewritten["model"]["model_config"]["num_hidden_layers"] == 4 + 3
-        assert json.loads((rank / "job.json").read_text("utf-8"))["kind"] == "mindformers"
-
-    def test_the_other_stages_are_not_included(self, result: DryrunResult) -> None:
-        assert result.not_included[-1].id == "dryrun.not-included.other-stages"
 
 
 class TestProgress:

@@ -21,18 +21,6 @@ def test_threads_that_wait_are_no_reason_to_wait() -> None:
     thread.join()
 
 
-def test_the_end_waits_until_the_last_thread_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks: list[Path] = []
-
-    def has_never_waited(thread: Path) -> bool:
-        looks.append(thread)
-        return len(looks) < 3
-
-    monkeypatch.setattr(runtime, "_has_never_waited", has_never_waited)
-    runtime.let_threads_begin()
-    assert len(looks) >= 3
-
-
 def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "_has_never_waited", lambda _: True)
     monkeypatch.setattr(runtime, "_TO_BEGIN", 0.05)

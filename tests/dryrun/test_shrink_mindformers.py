@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -80,47 +79,6 @@ _MEGATRON = {"type": "BlendedMegatronDatasetDataLoader", "sizes": [8000, 0, 0], 
 _PACKED = {"type": "HFDataLoader", "path": "json", "handler": [{"type": "PackingHandler", "seq_length": 4096}]}
 
 
-def test_what_decides_about_memory_is_left_alone(run: PreparedRun) -> None:
-    config = written(run)
-    for key in ("parallel_config", "context", "trainer", "use_parallel", "recompute_config"):
-        assert config[key] == MINDFORMERS[key]
-    assert config["runner_config"]["batch_size"] == 2
-
-
-def test_every_difference_between_the_two_configs_is_listed(run: PreparedRun) -> None:
-    before, after = dict(_flat(MINDFORMERS)), dict(_flat(written(run)))
-    different = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-    listed = {change.key for change in run.changes}
-    assert {path for path in different if not any(f"{path}.".startswith(f"{key}.") for key in listed)} == set()
-
-
-def _flat(config: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
-    flat: list[tuple[str, object]] = []
-    for key, value in config.items():
-        inner = _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
-        flat.extend(inner)
-    return flat
-
-
-def test_the_users_own_values_are_not_changed() -> None:
-    source = source_of(MINDFORMERS)
-    before = copy.deepcopy(source.data)
-    mindformers.prepare_mindformers(
-        mindformers.settle_config(Job(source, dialect=Dialect.MINDFORMERS), None),
-        "config.yaml",
-        DryrunRequest(layers=1),
-    )
-    assert source.data == before == MINDFORMERS
-
-
-def test_without_a_wish_a_stage_has_its_share_of_the_layers() -> None:
-    prepared = prepare_mindformers(MINDFORMERS)
-    assert prepared.layers == 17
-    assert not prepared.shrunk
-    assert written(prepared)["model"]["model_config"]["num_hidden_layers"] == 64
-    assert written(prepared)["model"]["model_config"]["offset"] == [1, 0, 0, -1]
-
-
 def test_the_other_name_of_the_layer_count_is_known() -> None:
     config = edited(without(MINDFORMERS, "model.model_config.num_hidden_layers"), "model.model_config.num_layers", 32)
     prepared = prepare_mindformers(config, DryrunRequest(layers=1))
@@ -136,32 +94,11 @@ def test_the_rank_is_the_first_of_its_stage(stage: int, rank: int) -> None:
     assert prepared.not_included == ()
 
 
-def test_a_stage_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        prepare_mindformers(MINDFORMERS, DryrunRequest(stage=4))
-    assert caught.value.message.params == {"stage": 4, "stages": 4}
-
-
 @pytest.mark.parametrize("devices", [8, 31, 64])
 def test_another_number_of_devices_than_the_config_has_is_refused(devices: int) -> None:
     with pytest.raises(UsageError) as caught:
         prepare_mindformers(MINDFORMERS, devices=devices)
     assert caught.value.message.params == {"devices": devices, "size": 32}
-
-
-def test_the_number_of_devices_that_the_config_has_may_be_named() -> None:
-    assert prepare_mindformers(MINDFORMERS, devices=32).world_size == 32
-
-
-def test_context_parallel_ranks_count() -> None:
-    assert prepare_mindformers(edited(MINDFORMERS, "parallel_config.context_parallel", 2)).world_size == 64
-
-
-def test_without_parallel_mode_there_is_one_rank() -> None:
-    prepared = prepare_mindformers(edited(MINDFORMERS, "use_parallel", value=False))
-    assert (prepared.world_size, prepared.stages, prepared.layers) == (1, 1, 64)
-    assert prepared.not_included == ()
-    assert job(prepared).batch_size == 2
 
 
 def test_without_use_parallel_one_device_holds_the_whole_model() -> None:
@@ -335,12 +272,6 @@ def test_a_model_folder_that_is_not_there_is_told_where_the_config_can_do_withou
     assert "pretrained_model_dir" not in written(prepared)
 
 
-def test_a_config_that_leaves_the_run_mode_to_its_launch_script_is_trained() -> None:
-    prepared = prepare_mindformers(without(MINDFORMERS, "run_mode"))
-    assert written(prepared)["run_mode"] == "train"
-    assert changes(prepared)["run_mode"] == (None, "train")
-
-
 def test_columns_that_cannot_be_made_up_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedError) as caught:
         prepare_mindformers(edited(MINDFORMERS, "train_dataset.input_columns", ["input_ids", "pixel_values"]))
@@ -362,25 +293,12 @@ def test_what_is_no_training_is_refused(mode: object) -> None:
     assert caught.value.message.params["mode"] == mode
 
 
-@pytest.mark.parametrize("mode", ["train", "finetune", None])
-def test_training_and_fine_tuning_are_run(mode: object) -> None:
-    assert prepare_mindformers(edited(MINDFORMERS, "run_mode", mode)).layers == 17
-
-
 def test_a_config_without_a_layer_count_is_told_what_to_add() -> None:
     with pytest.raises(ConfigError) as caught:
         prepare_mindformers(without(MINDFORMERS, "model.model_config.num_hidden_layers"))
     assert caught.value.message.id == "dryrun.no-layer-count"
     assert caught.value.hint is not None
     assert caught.value.location() == "config.yaml"
-
-
-def test_a_layer_count_that_is_left_to_the_class_is_wanted_too() -> None:
-    """`LlamaConfig` has 32: the config is none that its framework would refuse."""
-    with pytest.raises(UnsupportedError) as caught:
-        prepare_mindformers({"model": {"model_config": {"type": "LlamaConfig"}}})
-    assert (caught.value.message.id, caught.value.message.params["layers"]) == ("plans.layers-of-class", 32)
-    assert caught.value.hint is not None
 
 
 def test_sizes_come_from_the_models_own_folder(tmp_path: Path) -> None:
@@ -403,11 +321,6 @@ def test_sizes_come_from_the_models_own_folder(tmp_path: Path) -> None:
     assert "pretrained_model_dir" not in written(prepared)
     assert changes(prepared)["model.model_config.hidden_size"] == (None, 64)
     assert "quantization_config" not in model  # which MindFormers heeds in the YAML only
-
-
-def test_older_models_take_nothing_from_a_model_folder() -> None:
-    prepared = prepare_mindformers(edited(MINDFORMERS, "pretrained_model_dir", "/nowhere"))
-    assert (prepared.warnings, changes(prepared)["pretrained_model_dir"]) == ((), ("/nowhere", None))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, '"text"'])
@@ -478,23 +391,6 @@ def test_dense_layers_at_the_front_stay_dense_and_the_others_keep_their_experts(
     assert written(last)["model"]["model_config"]["first_k_dense_replace"] == 1
 
 
-def test_experts_that_the_config_leaves_to_the_model_are_known() -> None:
-    config = edited(edited(MINDFORMERS, "use_legacy", value=False), "model.model_config.model_type", "deepseek_v3")
-    config = edited(edited(config, "recompute_config", {}), "model.model_config.offset", 0)
-    assert labels(prepare_mindformers(config).kinds) == {"dense": 3, "moe": 13}
-    cut = prepare_mindformers(config, DryrunRequest(layers=2, stage=1))
-    assert written(cut)["model"]["model_config"]["first_k_dense_replace"] == 1
-
-
-def test_a_list_of_expert_layers_is_cut() -> None:
-    pattern = [0, 1] * 32
-    config = edited(edited(MINDFORMERS, "use_legacy", value=False), "model.model_config.model_type", "deepseek_v3")
-    config = edited(config, "model.model_config.first_k_dense_replace", 0)
-    config = edited(edited(config, "recompute_config", {}), "model.model_config.moe_layer_freq", pattern)
-    cut = prepare_mindformers(edited(config, "model.model_config.offset", 0), DryrunRequest(layers=2, stage=1))
-    assert written(cut)["model"]["model_config"]["moe_layer_freq"] == [0, 0, 1, 0, 0]
-
-
 LISTS = st.one_of(
     st.booleans(),
     st.lists(st.integers(0, 17), min_size=4, max_size=4),
@@ -532,13 +428,6 @@ def test_a_config_that_mindformers_refuses_is_refused_with_its_error() -> None:
     assert "ValueError: The sum of `offset`" in str(caught.value)
 
 
-def test_shrinking_does_not_hide_that_mindformers_refuses_the_config() -> None:
-    config = edited(MINDFORMERS, "model.model_config.num_hidden_layers", 63)
-    run = prepare_mindformers(edited(config, "model.model_config.offset", 0), DryrunRequest(layers=2))
-    assert [warning.id for warning in run.warnings] == ["dryrun.warning.refused"]
-    assert "= 3" in str(run.warnings[0].params["error"])
-
-
 def test_what_swaps_goes_on_swapping() -> None:
     swap = {"swap": True, "layer_swap": [{"backward_prefetch": 1, "layers": [0, 1, 17]}]}
     config = edited(edited(MINDFORMERS, "swap_config", swap), "recompute_config", {"recompute": [2, 3, 20]})
@@ -548,21 +437,10 @@ def test_what_swaps_goes_on_swapping() -> None:
     assert written(cut)["swap_config"]["layer_swap"] == [{"backward_prefetch": 1, "layers": [0, 4]}]
 
 
-def test_swap_that_the_model_never_hears_of_does_not_matter() -> None:
-    config = edited(edited(MINDFORMERS, "swap_config.swap", value=True), "use_legacy", value=False)
-    config = edited(config, "recompute_config.recompute", value=False)
-    assert prepare_mindformers(config, DryrunRequest(layers=2)).layers == 2
-
-
 @pytest.mark.parametrize(("text", "size"), [("58GB", 58 * GIB), ("31.5GB", 63 * GIB // 2), (None, None)])
 def test_the_configs_own_memory_limit_is_read(text: str | None, size: int | None) -> None:
     config = edited(MINDFORMERS, "context.max_device_memory", text)
     assert prepare_mindformers(config).max_device_memory == size
-
-
-@pytest.mark.parametrize("context", [{"mode": 0}, None])
-def test_where_the_config_sets_no_memory_limit_it_is_mindformers_own(context: object) -> None:
-    assert prepare_mindformers(edited(MINDFORMERS, "context", context)).max_device_memory == 58 * GIB
 
 
 @pytest.mark.parametrize("value", ["a lot", "0GB", True, []])
@@ -607,32 +485,6 @@ def test_a_speed_up_file_that_is_not_there_is_left_out_and_listed(
     prepared = prepare_mindformers(edited(MINDFORMERS, JSON_KEY, "./nowhere.json"))
     assert "parallel_speed_up_json_path" not in written(prepared)["context"]["ascend_config"]
     assert changes(prepared)[JSON_KEY] == ("./nowhere.json", None)
-
-
-@pytest.mark.parametrize(
-    "section", ["runner_config", "context", "parallel", "model", "parallel_config", "train_dataset", "recompute_config"]
-)
-@pytest.mark.parametrize("value", [None, [1], 5, "text"])
-def test_a_section_that_is_no_mapping_ends_in_a_text(section: str, value: object) -> None:
-    _prepare_or_be_told(edited(MINDFORMERS, section, value))
-
-
-@pytest.mark.parametrize("value", [5, "text", [1], {"handler": 5}, {"handler": [5]}, {"type": [1], "config": 5}])
-def test_a_data_loader_that_is_none_ends_in_a_text(value: object) -> None:
-    _prepare_or_be_told(edited(MINDFORMERS, _LOADER, value))
-
-
-@pytest.mark.parametrize("value", [5, True, "input_ids", [["input_ids"]]])
-def test_columns_that_are_no_list_of_names_end_in_a_text(value: object) -> None:
-    with pytest.raises(MsTuneError):
-        prepare_mindformers(edited(MINDFORMERS, "train_dataset.input_columns", value))
-
-
-@pytest.mark.parametrize("value", ["auto", "2", [2], 0.5])
-def test_a_number_of_chunks_that_is_none_ends_in_a_text(value: object) -> None:
-    config = edited(MINDFORMERS, "parallel.pipeline_config.pipeline_interleave", value=True)
-    with pytest.raises(MsTuneError):
-        prepare_mindformers(edited(config, "model.model_config.pp_interleave_num", value), DryrunRequest(layers=2))
 
 
 @pytest.mark.slow

@@ -58,10 +58,6 @@ def test_a_release_is_told_by_its_arguments(part: str, release: str) -> None:
     assert releases_with(part, frozenset([*names[3:], "--of-my-own"])) == (release,)
 
 
-def test_arguments_that_no_release_has_tell_none() -> None:
-    assert releases_with("MindSpeed-LLM", frozenset(["--of-my-own"])) == ()
-
-
 def test_parts_by_metadata_files_arguments_and_checkouts(tmp_path: Path) -> None:
     megatron = package(tmp_path / "m", "megatron")
     (tmp_path / "m" / "megatron" / "core").mkdir()
@@ -105,14 +101,6 @@ def test_a_commit_is_told_by_the_tag_that_it_has(tmp_path: Path) -> None:
     assert (part.release, part.told_by) == ("v2", "branch")
     (tmp_path / ".git" / "packed-refs").unlink()
     assert found({"mindspeed": folder})["MindSpeed"].release is None
-
-
-def test_an_unpacked_wheel_behind_a_link(tmp_path: Path) -> None:
-    package(tmp_path / "wheel", "msadapter", "0.5.0b1")
-    (tmp_path / "path").mkdir()
-    link = tmp_path / "path" / "msadapter"
-    link.symlink_to(tmp_path / "wheel" / "msadapter")
-    assert found({"msadapter": str(link)})["MSAdapter"].release == "0.5.0b1"
 
 
 def test_the_adapter_before_it_had_a_name_of_its_own(tmp_path: Path) -> None:

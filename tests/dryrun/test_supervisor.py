@@ -42,11 +42,6 @@ def daemon(folder: Path) -> int:
     return int(pid.read_text())
 
 
-@pytest.mark.parametrize("code", [0, 1, 7, 255])
-def test_the_exit_code_is_the_programs(tmp_path: Path, code: int) -> None:
-    assert begin(tmp_path, sys.executable, "-c", f"raise SystemExit({code})").wait(60) == code
-
-
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGXFSZ, signal.SIGPIPE])
 def test_the_signal_is_the_programs(tmp_path: Path, sign: signal.Signals) -> None:
     """Python ignores SIGXFSZ and SIGPIPE; what it starts must not."""
@@ -66,13 +61,6 @@ def test_a_parent_that_ignores_its_childrens_ends(tmp_path: Path) -> None:
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     assert begin(tmp_path, "no-such-program").wait(60) == 127
-
-
-def test_a_daemon_of_a_failed_program_is_ended(tmp_path: Path) -> None:
-    running = begin(tmp_path, sys.executable, "-c", DAEMON.format(code=3, first=""))
-    pid = daemon(tmp_path)
-    assert running.wait(60) == 3
-    assert not runs(pid)
 
 
 @pytest.mark.slow

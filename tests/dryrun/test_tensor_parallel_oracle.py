@@ -30,13 +30,14 @@ PYTHON = os.environ.get("MS_TUNE_TEST_PYNATIVE", "")
 FIGURES: dict[str, Any] = json.loads(tensor_parallel.FIGURES.read_text("utf-8"))
 CLOSE, CLOSE_TO_RECORDED = 0.005, 0.0025
 # One of each kind. One mask for both samples would be 3 % too little for the first; on one device recompute would be 13 % too
-# little, gradients added up at the end 4 % too much, no norm of them 5 % too little; then whole experts would be too much, and
+# little, gradients added up at the end 4 % too much, no norm of them 5 % too little; then latent attention and experts, whole experts would be too much, and
 # what recompute leaves behind too little.
 HERE = (
     "qwen3-two-samples-half",
     "qwen3-one-device-recompute-full",
     "qwen3-one-device-two-micro-batches",
     "qwen3-one-device-norm-of-gradients",
+    "deepseek-one-device",
     "deepseek-no-expert-parallelism",
     "deepseek-recompute-full",
 )

@@ -92,9 +92,6 @@ CASES = {
         4,
     ),
     "Ulysses": Case(_with(_DENSE, parallel_config={"context_parallel_size": 2}), 4),
-    "ring": Case(
-        _with(_DENSE, parallel_config={"context_parallel_size": 2, "context_parallel_algo": "megatron_cp_algo"}), 4
-    ),
     "Ulysses in a ring": Case(
         _with(
             _DENSE,
@@ -140,10 +137,6 @@ CASES = {
         2,
     ),
     "Qwen3": Case(_PYNATIVE, 4),
-    # Several devices, and still only one part of every weight.
-    "Qwen3, one shard": Case(
-        _with(_PYNATIVE, parallelism={"data_parallel_shard": 1, "tensor_parallel": 2, "sequence_parallel": True}), 2
-    ),
     "Qwen3 on one device": Case(_PYNATIVE, 1),
     "overlapped": Case(
         edited(
@@ -168,8 +161,6 @@ CASES = {
         ),
         8,
     ),
-    "Qwen3, copies of the parts": Case(_with(_PYNATIVE, parallelism={"data_parallel_shard": 2}), 8),
-    "Qwen3, gathered keys": Case(_with(_PYNATIVE, parallelism={"context_parallel": 2}), 4),
     "Qwen3, Ulysses and gathered keys": Case(
         _with(
             _PYNATIVE,

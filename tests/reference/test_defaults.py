@@ -11,37 +11,11 @@ import pytest
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.facts.models import facts_of
 from ms_tune.reference.job import ReferenceJob
 from ms_tune.text import Language, render
 from tests import dynamic_jobs
 from tests.dryrun.configs import source_of
 from tests.reference.configs import CASES
-
-# What the reader of these configs takes for every class where the config does not say.
-COMMON = {
-    "hidden_act": "silu",
-    "normalization": "RMSNorm",
-    "gated_linear_unit": True,
-    "add_bias_linear": False,
-    "tie_word_embeddings": False,
-    "moe_layer_freq": 1,
-    "decoder_sparse_step": 1,
-    "mlp_only_layers": None,
-    "compute_dtype": "bf16",
-    "layernorm_compute_dtype": "fp32",
-    "rotary_dtype": "fp32",
-}
-
-
-@pytest.mark.parametrize("version", ["2.0", "2.1"])
-@pytest.mark.parametrize(
-    "kind", ["deepseek_v3", "glm4", "glm4_moe", "qwen3", "qwen3_moe", "telechat3", "telechat3_moe"]
-)
-def test_the_rest_is_the_same_in_every_class(kind: str, version: str) -> None:
-    defaults = facts_of(version, kind=kind).defaults
-    rest = {key: value for key, value in defaults.items() if key in COMMON}
-    assert rest == {key: COMMON[key] for key in rest}
 
 
 def prepared(config: dict[str, Any], devices: int) -> PreparedRun:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.dialects.job_parts import ContextMethod, DType, LatentAttention, Sharding
-from ms_tune.dialects.mindformers_pynative.training_config import expert_layers, read_parallelism, read_pynative
+from ms_tune.dialects.job_parts import DType
+from ms_tune.dialects.mindformers_pynative.training_config import read_pynative
 from ms_tune.dialects.mindspeed_ms.training_config import read_mindspeed_ms
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder
@@ -30,26 +30,6 @@ DENSE: dict[str, Any] = {
 
 def with_model(**values: object) -> dict[str, Any]:
     return {**DENSE, "model": {**DENSE["model"], **values}}
-
-
-def test_the_packaged_mixture_of_experts() -> None:
-    text = (data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_1b_moe.yaml").read_text("utf-8")
-    data = yaml.safe_load(text)
-    config = read_pynative(data, PATH, 8)
-    assert config.shape.latent == LatentAttention(1536, 512, 128, 64, 192)
-    experts = config.shape.experts
-    assert experts is not None
-    assert (experts.routed, experts.per_token, experts.ffn_hidden_size, experts.shared_ffn_hidden_size) == (
-        8,
-        4,
-        1024,
-        1024,
-    )
-    assert (experts.grouped, experts.tensor_parallel, experts.router) == (True, False, DType.FLOAT32)
-    assert config.batch.micro_batch_num == 8
-    assert expert_layers(data, PATH, 16) == (False, *[True] * 15)
-    assert config.optimizer.sharding is Sharding.PARAMETERS
-    assert config.optimizer.gathers_again
 
 
 def test_formats_are_those_that_mindformers_computes_in() -> None:
@@ -98,21 +78,6 @@ def test_a_router_has_the_format_of_a_key_that_its_model_knows(kind: str, key: s
     assert experts.router is router
 
 
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        ({}, (False,) * 4),
-        ({"num_experts": 8}, (True,) * 4),
-        ({"num_experts": 8, "first_k_dense_replace": 3}, (False, False, False, True)),
-        ({"num_experts": 8, "moe_layer_freq": [0, 1, 0, 1]}, (False, True, False, True)),
-        ({"num_experts": 8, "moe_layer_freq": 2}, (True, False, True, False)),
-        ({"num_experts": 8, "mlp_only_layers": [2]}, (True, True, False, True)),
-    ],
-)
-def test_layers_with_experts(model: dict[str, object], expected: tuple[bool, ...]) -> None:
-    assert expert_layers(with_model(**model), PATH, 4) == expected
-
-
 def test_a_step_is_divided_by_the_ranks_that_see_different_samples() -> None:
     assert read_pynative(DENSE, PATH, 4).batch.micro_batch_num == 2
     with pytest.raises(ConfigError) as caught:
@@ -128,15 +93,6 @@ def test_whole_weights_are_let_go_as_the_policy_says(policy: str, stages: int, a
     # pynative/distributed/fsdp.py, get_fsdp_reshard_after_forward_policy
     data = {**DENSE, "parallelism": {"reshard_after_forward_policy": policy, "pipeline_parallel": stages}}
     assert read_pynative(data, PATH, stages).optimizer.gathers_again is again
-
-
-def test_context_parallel_methods() -> None:
-    for name, method in (
-        ("colossal", ContextMethod.RING),
-        ("ulysses", ContextMethod.ULYSSES),
-        ("hybrid", ContextMethod.HYBRID),
-    ):
-        assert read_parallelism({"parallelism": {"context_parallel_method": name}}, PATH).context_method is method
 
 
 def test_experts_of_mindspeed_are_all_layers_and_one_after_the_other() -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.dialects.job_parts import DType, SettingChange
-from ms_tune.dryrun.request import STEPS, DryrunRequest, PreparedRun
-from ms_tune.enums import Dialect
-from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
+from ms_tune.dialects.job_parts import SettingChange
+from ms_tune.dryrun.request import DryrunRequest, PreparedRun
+from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.reference.job import ReferenceJob
-from tests import dynamic_jobs
-from tests.dryrun.configs import MINDSPEED, edited, prepare_mindspeed, source_of, without
+from tests.dryrun.configs import MINDSPEED, edited, prepare_mindspeed, without
 from tests.dryrun.fuzz import VALUES, paths, replaced
 from tests.kinds import labels
 
@@ -30,16 +26,6 @@ def recomputed_layers(run: PreparedRun) -> int:
     return sum(layer.full for chunk in job(run).stage.chunks for layer in chunk.layers)
 
 
-def test_as_it_stands_the_config_is_run_unchanged() -> None:
-    run = prepare_mindspeed(MINDSPEED)
-    assert run.changes == ()
-    assert not run.shrunk
-    assert (run.layers, run.stage, run.stages, run.rank, run.world_size) == (8, 0, 1, 0, 1)
-    assert job(run).stage.layers == 8
-    assert job(run).steps == STEPS
-    assert job(run).config.precision.gradients is DType.FLOAT32
-
-
 def test_fewer_layers_are_listed_as_changes_and_recompute_is_clamped() -> None:
     run = prepare_mindspeed(MINDSPEED, DryrunRequest(layers=2))
     assert run.changes == (
@@ -50,43 +36,6 @@ def test_fewer_layers_are_listed_as_changes_and_recompute_is_clamped() -> None:
     assert run.layers == job(run).stage.layers == 2
     assert labels(run.kinds) == {"dense, full recompute": 2}
     assert recomputed_layers(run) == 2
-
-
-def test_recompute_of_fewer_layers_than_are_left_stays() -> None:
-    config = edited(MINDSPEED, "parallel_config.recompute_config.recompute", [1])
-    run = prepare_mindspeed(config, DryrunRequest(layers=2))
-    assert run.changes == (SettingChange("model_config.num_layers", 8, 2),)
-    assert recomputed_layers(run) == 1
-    assert labels(run.kinds) == {"dense, full recompute": 1, "dense": 1}
-
-
-def test_as_many_layers_as_the_config_has_are_no_change() -> None:
-    run = prepare_mindspeed(MINDSPEED, DryrunRequest(layers=8))
-    assert run.changes == ()
-    assert not run.shrunk
-
-
-@pytest.mark.parametrize("devices", [1, 2, 8, 1024])
-def test_devices_beyond_one_copy_of_the_model_are_data_parallel(devices: int) -> None:
-    run = prepare_mindspeed(MINDSPEED, devices=devices)
-    assert run.world_size == devices
-    assert job(run).data_parallel == devices
-
-
-def test_there_is_one_stage_only() -> None:
-    with pytest.raises(UsageError) as caught:
-        prepare_mindspeed(MINDSPEED, DryrunRequest(stage=1))
-    assert caught.value.message.id == "dryrun.stage"
-
-
-def test_the_users_own_values_are_not_changed() -> None:
-    source = source_of(MINDSPEED)
-    before = copy.deepcopy(source.data)
-    run = dynamic_jobs.prepare(
-        source, "config.yaml", DryrunRequest(config=Path("config.yaml"), layers=1), None, Dialect.MINDSPEED_MS
-    )
-    assert source.data == before
-    assert not run.packaged
 
 
 NOT_SERVED: dict[str, Any] = {

@@ -92,21 +92,9 @@ def test_the_changes_make_a_config_that_says_what_was_run(
         assert job(again).config.batch == job(run).config.batch
 
 
-@pytest.mark.parametrize(("config", "devices"), EVERYTHING)
-def test_what_is_left_out_is_said_in_both_languages(config: dict[str, Any], devices: int | None) -> None:
-    run = prepared(config, devices)
-    for language in Language:
-        assert all(render(message, language) for message in (*run.not_included, *run.warnings))
-
-
 def test_without_word_about_devices_the_fewest_are_taken() -> None:
     assert prepared(template("mindspeed_ms/llama2_13b_vpp.yaml"), None).world_size == 8
     assert prepared(template("mindformers_pynative/deepseek3_1b_moe.yaml"), None).world_size == 4
-
-
-def test_the_rank_is_the_first_of_its_stage() -> None:
-    config = template("mindspeed_ms/llama2_13b_vpp.yaml")
-    assert [prepared(config, 16, stage).rank for stage in range(4)] == [0, 4, 8, 12]
 
 
 def test_micro_batches_that_only_repeat_are_left_out_and_listed() -> None:

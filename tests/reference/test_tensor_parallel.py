@@ -54,10 +54,6 @@ def test_the_loss_is_split_whatever_the_key_says_since_2_1(
     assert split(config, "2.0", monkeypatch) is bool(written)
 
 
-def test_on_one_rank_there_is_nothing_to_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not split(job("qwen3", 1, enable_loss_parallel=True), "2.1", monkeypatch, devices=1)
-
-
 @pytest.mark.parametrize(("tensor", "expert", "real"), [(2, 1, 169_453_056), (2, 2, 144_287_232)])
 def test_without_expert_parallelism_every_rank_has_all_experts(tensor: int, expert: int, real: int) -> None:
     """MindFormers 2.1's own trainer listed these bytes of weights on rank 0 (tests/oracle/stand_in)."""
@@ -98,11 +94,6 @@ def test_2_0_splits_the_sequence_whatever_the_config_says(monkeypatch: pytest.Mo
     assert prepared(unsaid, 2).theory == prepared(job("deepseek_v3", 2), 2).theory
 
 
-def test_a_model_of_ones_own_may_have_stages() -> None:
-    case = CASES["own model, four chunks"]
-    assert prepared(case.config, case.devices).stages == 2
-
-
 @pytest.mark.parametrize(
     ("config", "devices", "release", "texts"),
     [
@@ -129,22 +120,3 @@ def test_the_frameworks_own_code_needs_no_such_word(monkeypatch: pytest.MonkeyPa
         source_of(job("qwen3", 2)), "config.yaml", DryrunRequest(), 2, Dialect.MINDFORMERS_PYNATIVE
     )
     assert run.standing == ()
-
-
-def test_mindspeeds_configs_are_those_of_its_first_release() -> None:
-    case = CASES["dense"] if "dense" in CASES else next(one for one in CASES.values() if "model_config" in one.config)
-    run = dynamic_jobs.prepare(
-        source_of(case.config), "c.yaml", DryrunRequest(reference=True), case.devices, Dialect.MINDSPEED_MS
-    )
-    (message,) = run.standing
-    assert "r0.1.0" in render(message, Language.EN)
-    assert "pretrain_" in render(message, Language.ZH)
-
-
-def test_deepseek_does_not_tie_its_embeddings() -> None:
-    tied, plain = job("deepseek_v3", 2), job("deepseek_v3", 2)
-    tied["model"]["tie_word_embeddings"] = True
-    assert prepared(tied, 2).theory == prepared(plain, 2).theory
-    tied, plain = job("qwen3", 2), job("qwen3", 2)
-    tied["model"]["tie_word_embeddings"] = True
-    assert prepared(tied, 2).theory["weights"] < prepared(plain, 2).theory["weights"]

@@ -28,20 +28,6 @@ def words(line: str, folder: Path, world: int = 8, *settings: tuple[str, str | N
 
 
 class TestWords:
-    @pytest.mark.parametrize(
-        "line", ["", "a.txt --x 1 -1.5 --y", "--a --b 1 2 3 -v --c=5", "--path with two blanks --next"]
-    )
-    def test_what_is_not_changed_stays_as_it_is(self, line: str) -> None:
-        found = OptionWords(line.split())
-        assert list(found.arguments()) == line.replace("=", " ").split()
-        assert found.changes == []
-
-    def test_the_last_one_counts(self) -> None:
-        found = OptionWords(["--a", "1", "--a=2"])
-        assert (found.get("--a"), found.number("--a"), found.get("--b"), "--b" in found) == (["2"], 2, None, False)
-        assert OptionWords(["--a", "-1"]).number("--a") is None
-        assert OptionWords(["--a", "0"]).number("--a") is None
-
     def test_changes_are_told(self) -> None:
         found = OptionWords(["--load", "my", "model", "--a", "1", "--a", "2", "--b"])
         found.drop(["--load", "--absent"])
@@ -57,10 +43,6 @@ class TestWords:
 
 
 class TestSimulated:
-    def test_another_program_keeps_its_arguments(self, tmp_path: Path) -> None:
-        found = words("--load x --train-iters 100 --layers 4", tmp_path)
-        assert (found.changes, found.get("--train-iters")) == ([], ["100"])
-
     def test_few_steps_nothing_loaded_or_saved(self, tmp_path: Path) -> None:
         line = f"{BASE} --load your model path --save ckpt --save-interval 10 --tensorboard-dir tb --profile --eval-iters 10"
         found = words(line, tmp_path)
@@ -98,10 +80,6 @@ class TestSimulated:
     def test_micro_batches_for_each_stage(self, tmp_path: Path, line: str, world: int, batch: int) -> None:
         assert words(f"{BASE} {line}", tmp_path, world).number("--global-batch-size") == batch
 
-    def test_samples_in_the_place_of_steps(self, tmp_path: Path) -> None:
-        found = words(BASE.replace("--train-iters 2000", "--train-samples 99999"), tmp_path)
-        assert (found.number("--train-samples"), "--train-iters" in found) == (16, False)
-
     def test_the_users_settings_win(self, tmp_path: Path) -> None:
         settings = (
             ("--num-layers", "4"),
@@ -124,10 +102,6 @@ class TestSimulated:
         assert (found.get("--split"), "--valid-data-path" in found) == (["100,0,0"], False)
         assert found.get("--data-cache-path") == [str(tmp_path / EACH_RANK)]
         assert (tmp_path / "data.bin").stat().st_size == 16 * 129 * 4
-
-    def test_a_tokenizer_that_is_there_stays(self, tmp_path: Path) -> None:
-        line = f"{BASE} --tokenizer-type PretrainedFromHF --tokenizer-name-or-path {tmp_path}"
-        assert words(line, tmp_path).get("--tokenizer-name-or-path") == [str(tmp_path)]
 
     def test_one_that_is_not_is_made_up(self, tmp_path: Path) -> None:
         line = f"{BASE} --tokenizer-type Llama2Tokenizer --tokenizer-model your tokenizer.model"

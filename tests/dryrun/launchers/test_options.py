@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ms_tune.dryrun.child.hook.process import launcher_of
-from ms_tune.dryrun.launchers.arguments import MSRUN, TORCH_LAUNCH, TORCHRUN, LauncherCall, parse_launcher
+from ms_tune.dryrun.launchers.arguments import MSRUN, TORCHRUN, LauncherCall, parse_launcher
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 
@@ -87,21 +87,11 @@ def test_torchrun(line: str, world: int, local: int, prefix: tuple[str, ...]) ->
     assert not found.names_local_rank
 
 
-def test_torch_distributed_launch_names_the_local_rank_unless_the_environment_does() -> None:
-    assert read(TORCH_LAUNCH, "--nproc_per_node 2 t.py").names_local_rank
-    assert not read(TORCH_LAUNCH, "--nproc_per_node 2 --use_env t.py").names_local_rank
-
-
 def test_pytorchs_launchers_take_options_from_the_environment() -> None:
     environment = {"PET_NPROC_PER_NODE": "4", "PET_NNODES": "2", "PET_MODULE": "1"}
     found = parse_launcher(TORCHRUN, ["train"], environment)
     assert (found.world, found.prefix[-1]) == (8, "-m")
     assert parse_launcher(MSRUN, ["t.py"], {"PET_WORKER_NUM": "3"}).world == 8
-
-
-def test_the_users_number_of_devices_wins() -> None:
-    assert read(MSRUN, "--worker_num 8 t.py", 16).world == 16
-    assert read(TORCHRUN, "--nproc-per-node auto --nnodes 2 t.py", 16).local == 8
 
 
 @pytest.mark.parametrize(

@@ -75,11 +75,6 @@ def test_python_in_a_script_means_that_one(
     assert asked == [python]
 
 
-def test_it_is_not_for_configs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["dryrun", "--python", sys.executable, "config.yaml"]) == 2
-    assert "--python applies only to scripts and commands" in capsys.readouterr().err
-
-
 def test_one_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dryrun", "--python", "no-such-python", "--", "true"]) == 2
     assert "program not found: no-such-python" in capsys.readouterr().err

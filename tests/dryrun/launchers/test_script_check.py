@@ -97,14 +97,6 @@ def test_what_is_missing_comes_with_what_the_documentation_says(
 
 
 @pytest.mark.slow
-def test_another_program_needs_no_megatron(checked: Callable[..., Checked], tmp_path: Path) -> None:
-    (tmp_path / "stack" / "megatron").rename(tmp_path / "elsewhere")
-    Path("train.py").write_text("import json\n", encoding="utf-8")
-    code, script, err = checked("msrun --worker_num 2 train.py --layers 4")
-    assert (code, script["jobs"][0]["missing"]) == (0, []), err
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher", ["torchrun --nproc_per_node 4 -m pretrain_gpt", "msrun --worker_num 4 python pretrain_gpt.py"]
 )
@@ -142,10 +134,3 @@ def test_a_script_that_fails_before_its_launcher(checked: Callable[..., Checked]
     code, script, _ = checked("set -e\nsource /no/such/file\n" + LINE)
     assert code == 2
     assert "no such file" in script["problems"][0]["problem"].lower()
-
-
-@pytest.mark.slow
-def test_a_launcher_that_is_not_simulated(checked: Callable[..., Checked]) -> None:
-    code, script, _ = checked("deepspeed train.py")
-    assert code == 2
-    assert "this launcher cannot be simulated" in script["problems"][0]["problem"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.dryrun.launchers.arguments import OptionWords
-from ms_tune.dryrun.launchers.shrink import AUTO, kinds_of, layout_of, sizes_of, worst_of
+from ms_tune.dryrun.launchers.shrink import AUTO, kinds_of, layout_of, sizes_of
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from tests.kinds import labels
@@ -186,15 +186,6 @@ def test_what_is_derived_adds_up_to_the_whole_stage(seed: int) -> None:
         assert dict(kinds_of(layout_of(made), stage)) == dict(run.kinds)
         assert layout_of(made).layers(stage) == run.layers < found.layers
     assert all(isinstance(factor, Fraction) for factor in found.factors)
-
-
-def test_the_worst_stages() -> None:
-    assert worst_of(["--num-layers", "8", "--pipeline-model-parallel-size", "4"], 4) == (0, 3)
-    dense = (
-        "--num-layers 16 --pipeline-model-parallel-size 4 --num-experts 2 --first-k-dense-replace 3 --moe-layer-freq 1"
-    )
-    assert worst_of(dense.split(), 4) == (0, 1, 3)
-    assert worst_of(["--num-layers", "7"], 2) == (0, 1)
 
 
 def recorded() -> Iterator[tuple[str, list[str], Counter[tuple[int, int, str, bool]]]]:
