@@ -20,23 +20,6 @@ def found(text: str, version: str = "1.9", dialect: Dialect = Dialect.MINDFORMER
 
 
 @pytest.mark.parametrize(
-    ("schedule", "told"),
-    [
-        ("CosineWithWarmUpLR, learning_rate: 1.e-5", False),  # its default is 0
-        ("CosineWithWarmUpLR, learning_rate: 1.e-5, warmup_steps: null", True),
-        ("CosineWithWarmUpLR, learning_rate: 1.e-5, warmup_steps: null, warmup_ratio: 0.1", False),
-        ("LinearWithWarmUpLR, learning_rate: 1.e-5", True),
-        ("LinearWithWarmUpLR, learning_rate: 1.e-5, warmup_steps: 0", False),
-    ],
-)
-def test_a_schedule_without_its_steps(schedule: str, told: bool) -> None:  # noqa: FBT001 - a column
-    checks = tuple(check for check in built_in() if check.id == "MST551")
-    source = parse_source(f"run_mode: train\nlr_schedule: {{type: {schedule}}}\n", Path("a.yaml"))
-    findings = lint(source, Dialect.MINDFORMERS, checks, "1.9")
-    assert [dict(one.message.params)["needed"] for one in findings] == ["warmup_steps / warmup_ratio"] * told
-
-
-@pytest.mark.parametrize(
     ("text", "version", "expected"),
     [
         ("optimizer: {type: AdamW, swap: True}", "1.6", [("MST561", "swap")]),  # 2.1's takes it
@@ -45,21 +28,13 @@ def test_a_schedule_without_its_steps(schedule: str, told: bool) -> None:  # noq
         ("optimizer: {type: AdamW, auto_register: mine.AdamW, other: 1}", "1.9", []),
         ("callbacks: [{type: MyCallback, interval: 2}]", "1.9", []),
         ("callbacks: [{type: MFLossMonitor}, {type: CheckpointMonitor, prefx: a}]", "1.9", [("MST561", "prefx")]),
-        ("callbacks: {type: CheckpointMonitor, prefx: a}", "1.9", []),  # another check's
         ("lr_schedule: {type: CosineWithWarmUpLR, lr_ends: 0.}", "1.9", [("MST562", "lr_ends")]),
         ("lr_schedule: {type: CosineWithWarmUpLR, warmup_epoch: 1}", "1.9", [("MST562", "warmup_epoch")]),
         ("lr_schedule: {type: CosineWithWarmUpLR, warmup_epochs: 1, of_my_own: 2}", "1.9", []),
         ("run_mode: predict\noptimizer: {type: AdamW, beta1: 0.9}", "1.9", []),
-        ("train_dataset: {data_loader: {config: {seq_legnth: 4096}}}", "1.9", [("MST565", "seq_legnth")]),
         ("train_dataset: {data_loader: {handler: [{tyype: take}]}}", "2.1", [("MST565", "tyype")]),
-        ("train_dataset: {prefetch_size: 1, prefetc_size: 2}", "1.9", []),  # what is meant is there
         ("train_dataset: [1, 2]", "1.9", []),
         ("train_dataset: {stage: train, input_colums: [a]}", "1.9", [("MST565", "input_colums")]),
-        (
-            "train_dataset_task: {type: CausalLanguageModelDataset, dataset_cnfig: {}}",
-            "1.9",
-            [("MST565", "dataset_cnfig")],
-        ),
     ],
 )
 def test_arguments_of_classes(text: str, version: str, expected: list[tuple[str, object]]) -> None:
@@ -85,20 +60,14 @@ def test_a_switch_that_later_releases_refuse() -> None:
 @pytest.mark.parametrize(
     ("field", "wrong"),
     [
-        ("num_hidden_layers: '4'", True),
         ("num_hidden_layers: 8k", True),
         ("rms_norm_eps: 1e-5", False),  # MST102's
-        ("num_hidden_layers: 4", False),
         ("hidden_act: silu", False),
         ("of_my_own: many", False),
-        ("hidden_size: [4096]", True),
         ("hidden_size: 6144.5", True),
-        ("num_attention_heads: -64", True),
         ("hidden_size: 4096.0", False),
         ("hidden_size: null", False),
-        ("initializer_range: -0.02", False),
         ("moe_shared_expert_intermediate_size: 2048O", True),
-        ("max_position_embeddings: [40960]", True),
         ("initializer_range: [0.02]", True),
         ("moe_aux_loss_coeff: [0.001, 0.001]", False),
     ],
@@ -128,11 +97,6 @@ def test_functions_and_numbers_below_zero() -> None:
         ("MST566", "weight_decay"),
     ]
     assert found("optimizer: {type: AdamW, eps: 1.e-8, weight_decay: 0.}") == []
-
-
-def test_switches_of_classes() -> None:
-    assert found("runner_wrapper: {type: MFTrainOneStepCell, use_clip_grad: 'no'}") == [("MST563", "use_clip_grad")]
-    assert found("runner_wrapper: {type: MFTrainOneStepCell, use_clip_grad: False, scale_sense: 1.0}") == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from ms_tune.dialects.mindspeed_mm.read import multimodal_commands
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import data_folder, default_release, served
-from ms_tune.lint.checklist import Check, built_in, read_checklist
+from ms_tune.lint.checklist import Check, built_in, built_in_code, read_checklist
 from ms_tune.lint.engine import lint, matches
 from ms_tune.source.shell.read import read_launches
 from ms_tune.source.yaml import SourceFile, parse_source
@@ -65,24 +65,12 @@ checklist = cache(read_checklist)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", sorted(data_folder("checklists").glob("*.yaml")), ids=lambda path: path.stem)
-def test_checklists_meet_the_schema(path: Path) -> None:
-    assert checklist(path).checks
-
-
-def test_the_example_of_the_documentation_is_a_checklist(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "lint.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "own.yaml").write_text(example, encoding="utf-8")
-    (check,) = read_checklist(tmp_path / "own.yaml").checks
-    for config, count in ((check.bad, 1), (check.good, 0)):
-        assert len(lint(parse_source(config, Path("a.yaml")), Dialect.MINDFORMERS, [check])) == count
-
-
-@pytest.mark.slow
 def test_every_checklist_is_read() -> None:
     written = sum(len(checklist(path).checks) for path in data_folder("checklists").glob("*.yaml"))
     assert len(CHECKS) == written
+    for kind, checks in built_in_code().items():
+        read = read_checklist(data_folder("checklists") / "code" / f"{kind}.yaml").checks
+        assert [check.entry for check in read] == [check.entry for check in checks]
     for dialect in Dialect:
         found = [check.id for check in built_in(dialect)]
         assert found == [check.id for check in CHECKS if dialect in check.dialects]

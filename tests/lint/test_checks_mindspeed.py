@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
@@ -24,48 +23,20 @@ def found(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("parallel_config: {tensor_model_parallel_size: 0}", ["MST611"]),
         ("parallel_config: {tensor_model_parallel_size: '2'}", ["MST610"]),
-        ("parallel_config: {tensor_model_parallel_size: True}", ["MST610"]),
         ("parallel_config: {virtual_pipeline_model_parallel_size: 0}", ["MST611"]),
         ("parallel_config: {virtual_pipeline_model_parallel_size: }", []),
-        ("parallel_config: {sequence_parallel: 1}", ["MST610"]),
         ("parallel_config: {recv_dtype: fp16}", ["MST612"]),
-        ("parallel_config: {zero_level: z4}", ["MST612"]),
         ("dataset_config: {batch_size: 1.0}", ["MST610"]),
-        ("dataset_config: {data_layout: BNSD}", ["MST612"]),
-        ("training_config: {seed: 0}", ["MST611"]),
-        ("model_config: {hidden_dropout: 0}", ["MST610"]),
         ("model_config: {norm_epsilon: 1e-5}", ["MST610", "MST102"]),
-        ("model_config: {attention_dropout: 1.5}", ["MST611"]),
-        ("optimizer_config: {learning_rate: 1}", ["MST610"]),
         ("training_config: {loss_scale: 1.0}", []),
-        ("training_config: {loss_scale: 128}", []),
-        ("training_config: {profile_aicore_metrics: 7}", ["MST611"]),
-        ("moe_config: {moe_token_dispatcher_type: allgather}", ["MST612"]),
         ("model_config: {select_recompute: [1]}", ["MST610"]),
         ("parallel_config: {num_layer_list: 4}", ["MST618", "MST610"]),
         ("model_config: {rotary_config: {rotary_base: 1.0}}", ["MST610"]),
-        ("{parallel_config: {pipeline_model_parallel_size: 8}, model_config: {num_layers: 1.0}}", ["MST610"]),
     ],
 )
 def test_values(text: str, expected: list[str]) -> None:
     assert sorted(found(f"{text}\n")) == sorted(expected)
-
-
-@pytest.mark.parametrize(
-    ("layers", "stages", "expected"),
-    [
-        (8, 4, [2, 2, 2, 2]),
-        (9, 4, [2, 2, 3, 2]),
-        (10, 4, [2, 3, 3, 2]),
-        (11, 4, [3, 3, 3, 2]),
-        (62, 4, [15, 16, 16, 15]),
-        (7, 2, [4, 3]),
-    ],
-)
-def test_layers_are_divided_as_by_the_library(layers: int, stages: int, expected: list[int]) -> None:
-    assert divide(layers, stages) == expected
 
 
 def config(layers: int, stages: int, chunks: int | None, values: str) -> str:
@@ -80,18 +51,14 @@ def config(layers: int, stages: int, chunks: int | None, values: str) -> str:
 @pytest.mark.parametrize(
     ("layers", "stages", "chunks", "values", "expected"),
     [
-        (4, 2, None, "recompute: [1, 1], select_recompute: [1, 1], select_comm_recompute: [1, 1]", []),
         (4, 2, None, "recompute: [2, 1], select_recompute: [1, 1]", ["MST622"]),
         (4, 2, None, "recompute: [2, 1], select_comm_recompute: [1, 1]", ["MST622"]),
-        (4, 2, None, "recompute: [3, 1]", ["MST622"]),
         (4, 2, None, "recompute: [1, 1, 1]", ["MST620"]),
-        (4, 2, None, "recompute: [[1, 1]]", ["MST620"]),
         (8, 2, 2, "recompute: [1, 1]", ["MST620"]),
         (8, 2, 2, "recompute: [[2, 1], [0, 1]], select_recompute: [[0, 1], [2, 1]]", []),
         (12, 3, 2, "recompute: [[1, 1], [1, 1], [1, 1]]", ["MST620"]),
         (4, 2, None, "recompute: [-1, 1]", ["MST621"]),
         (4, 1, None, "recompute: [2]", []),
-        (4, 1, None, "recompute: [2, 2]", ["MST620"]),
         (4, 2, None, "recompute: False", []),
         (8, 2, 2, "recompute: [[1, 1], [1]]", ["MST620"]),
     ],
@@ -105,9 +72,7 @@ def test_recompute_lists(layers: int, stages: int, chunks: int | None, values: s
     [
         ("[2, 2]", 8, 2, None, ["MST617"]),
         ("[4, 0]", 4, 2, None, ["MST617"]),
-        ("[[1, 1], [1, 1]]", 4, 2, 2, []),
         ("'[[1, 1], [1, 1]]'", 4, 2, 2, []),
-        ("'(2, 2)'", 4, 2, None, []),
         ("'(2, 1)'", 4, 2, None, ["MST617"]),
         ("'__import__(\"os\")'", 4, 2, None, ["MST669"]),  # read as a literal only, which it is not
         ("[1, 1, 1, 1]", 4, 4, 4, ["MST617", "MST616"]),
@@ -123,19 +88,3 @@ def test_unknown_keys() -> None:
     assert found("model_config: {my_own_key: 4}\n") == ["MST609"]
     assert found("my_section: {a: 1}\nx-anchor: &a 1\n") == []
     assert found("trainin_config: {a: 1}\n") == ["MST608"]
-
-
-def test_the_guides_own_example_and_recommendation() -> None:
-    guide = (
-        "model_config: {num_layers: 4}\nparallel_config:\n  tensor_model_parallel_size: 2\n"
-        "  pipeline_model_parallel_size: 2\n  num_layer_list: [2, 2]\n  recompute_config:\n    recompute: [1, 1]\n"
-        "    select_recompute: [1, 1]\n    select_comm_recompute: [1, 1]\n"
-    )
-    assert found(guide) == ["MST604"]  # the guide forgets sequence_parallel
-    recommended = (
-        "parallel_config:\n  tensor_model_parallel_size: 8\n  pipeline_model_parallel_size: 4\n"
-        "  virtual_pipeline_model_parallel_size: 4\n  sequence_parallel: True\n"
-        "  num_layer_list: [[4, 4, 4, 4], [4, 4, 4, 4], [4, 4, 4, 4], [4, 4, 4, 2]]\n"
-        "dataset_config: {batch_size: 2, micro_batch_num: 32}\nmodel_config: {num_layers: 62}\n"
-    )
-    assert found(recommended) == []

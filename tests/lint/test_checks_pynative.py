@@ -25,18 +25,13 @@ def found(text: str, version: str | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("training: {steps: '1'}", ["MST705"]),
         ("training: {steps: True}", ["MST705"]),
         ("training: {max_norm: 1}", []),
         ("training: ", ["MST705"]),
-        ("training: []", ["MST705"]),
         ("optimizer: {anything: 1}", []),
         ("optimizer: {betas: [0.9, '0.95']}", ["MST705"]),
-        ("profiler: {profiler_rank: ['0']}", ["MST705"]),
         ("checkpoint: {prefix: }", []),
         ("lr_scheduler: {}", ["MST707"]),
-        ("callbacks: [{a: 1}]", ["MST707"]),
-        ("parallelism: {pipeline_parallel_layers_per_stage: [1, 2]}", ["MST705"]),
         ("parallelism: {pipeline_parallel_layers_per_stage: [[1, 2]]}", []),
         ("parallelism: {pipeline_parallel: 2, pipeline_parallel_layers_per_stage: }", ["MST730"]),
         (
@@ -44,9 +39,7 @@ def found(text: str, version: str | None = None) -> list[str]:
             ["MST730"] * 2,
         ),
         ("parallelism: {tensor_parallel: 0}", ["MST706"]),
-        ("parallelism: {dense_fsdp_shard_size: }", []),
         ("recompute: {full_recompute_layer: '0-3', mode: None}", ["MST713"]),
-        ("swap: {enable: False, layer_swap: 5}", []),
     ],
 )
 def test_values(text: str, expected: list[str]) -> None:
@@ -57,19 +50,15 @@ def test_values(text: str, expected: list[str]) -> None:
     ("values", "expected"),
     [
         ("mode: full, full_recompute_layer: [0-3, '7']", []),
-        ("mode: full, full_recompute_layer: [0, 2]", []),
         ("mode: full, full_recompute_layer: ['8']", ["MST711"]),
         ("mode: full, full_recompute_layer: ['3-1']", ["MST711"]),
         ("mode: full, full_recompute_layer: ['0-3', '3']", ["MST711"]),
         ("mode: full, full_recompute_layer: [-1]", ["MST711"]),
-        ("mode: full, full_recompute_layer: True", ["MST711"]),
         ("mode: full", ["MST710"]),
         ("mode: select, select_module: {mlp: 3}", ["MST710"]),
-        ("mode: select, select_module: [mlp]", ["MST710"]),
         ("mode: select, select_module: {'': ['0']}", ["MST710"]),
         ("mode: select, full_recompute_layer: ['0'], select_module: {mlp: ['99']}", ["MST756"]),  # not looked at
         ("mode: select, select_module: {'layers.*.self_attention.*': [0-7]}", ["MST712"]),
-        ("mode: select, select_module: {'layers\\.\\d+\\.mlp': [0-7]}", ["MST712"]),
         ("mode: select, select_module: {'self_attention.layers': [0-7]}", []),
         ("mode: 'select', select_module: {mlp: ['0']}, exclude_op: {mlp: ['9']}", ["MST711"]),
     ],
@@ -81,13 +70,11 @@ def test_recompute(values: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ("mode: select, select_module: {mlp: ['0-3']}, exclude_op: {mlp: ['0-1']}", []),
         ("mode: select, select_module: {mlp: ['0-3']}, exclude_op: {mlp: ['0-3']}", ["MST757"]),
         ("mode: select, select_module: {mlp: ['0-3']}, exclude_op: {mlp.linear_fc1: ['0-3']}", []),
         ("mode: select, select_module: {mlp: ['0-3']}, exclude_op: {self_attention: ['4-5']}", ["MST757"]),
         ("mode: full, full_recompute_layer: ['0-3'], exclude_op: {mlp: ['3-4']}", []),
         ("mode: full, full_recompute_layer: ['0-3'], exclude_op: {mlp: ['4']}", ["MST757"]),
-        ("mode: select, full_recompute_layer: ['0-3'], select_module: {mlp: ['3-4']}", []),
         ("mode: select, full_recompute_layer: ['0-3'], select_module: {mlp: ['1', '3']}", ["MST756"]),
         ("exclude_op: {mlp: ['1']}", ["MST751"]),
     ],
@@ -102,11 +89,8 @@ def test_layers_of_several_settings(values: str, expected: list[str]) -> None:
         ("global_batch_size: 64, rampup_batch_size: [16, 16, 100]", []),
         ("global_batch_size: 64, rampup_batch_size: [64, 7, 100]", []),  # no step is made
         ("global_batch_size: 64, rampup_batch_size: [65, 1, 100]", ["MST758"]),
-        ("global_batch_size: 64, rampup_batch_size: [16, 20, 100]", ["MST758"]),
         ("global_batch_size: 64, local_batch_size: 8, rampup_batch_size: [12, 52, 100]", ["MST758"]),
         ("global_batch_size: 64, local_batch_size: 8, rampup_batch_size: [16, 12, 100]", ["MST758"]),
-        ("global_batch_size: 64, rampup_batch_size: [0, 1, 100]", ["MST724"]),
-        ("global_batch_size: 64, rampup_batch_size: ['1', 1, 100]", ["MST705"]),
     ],
 )
 def test_a_growing_batch(values: str, expected: list[str]) -> None:

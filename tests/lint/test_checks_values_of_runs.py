@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.keys import mindspore_values
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
@@ -46,26 +45,6 @@ def test_data_types(key: str, value: str, version: str) -> None:
     assert "unknown-core-data-type" not in found(f"{_CORE}, {key}: bf16}}}}", version=version)
 
 
-def test_every_name_of_the_table_is_taken() -> None:
-    for name in mindspore_values("core_data_types"):
-        assert found(f"{_CORE}, params_dtype: {name}}}}}") == set()
-
-
-@pytest.mark.parametrize(
-    ("more", "tensor", "expected"),
-    [
-        ("", "2", set()),
-        (", intermediate_size: 1001", "1", set()),
-        (", intermediate_size: 1001", "2", {"widths-not-divisible"}),
-        (", vocab_size: 1001", "2", {"widths-not-divisible"}),
-    ],
-)
-def test_widths(more: str, tensor: str, expected: set[str]) -> None:
-    core = _CORE.replace(", vocab_size: 1000", "") if "vocab" in more else _CORE
-    names = found(f"{core}{more}}}}}", tensor=tensor)
-    assert names & {"widths-not-divisible"} == expected
-
-
 def test_data_against_the_model() -> None:
     assert found(f"{_CORE}}}}}\n{_DATA}") == set()
     assert found(f"{_CORE}}}}}\n{_DATA.replace('512', '1024')}") == {"data-of-other-length"}
@@ -74,20 +53,6 @@ def test_data_against_the_model() -> None:
     four, two = "[[1, 1], [1, 1], [1, 1], [1, 1]]", "[[1, 1], [1, 1]]"
     assert found(f"{_CORE}}}}}\n{_DATA}", full="False", strategy=four) == set()
     assert found(f"{_CORE}}}}}\n{_DATA}", full="False", strategy=two) == {"strategy-of-other-columns"}
-
-
-def test_devices_and_formats() -> None:
-    assert found(f"{_CORE}}}}}", device="Asend") == {"unknown-device-target"}
-    assert found(f"{_CORE}}}}}\nload_ckpt_format: safetensor") == {"unknown-checkpoint-format"}
-    assert found(f"{_CORE}}}}}\nload_ckpt_format: safetensors") == set()
-
-
-def test_prediction_with_a_training_model() -> None:
-    mode = "predict_with_train_model"
-    assert found(f"{_CORE}}}}}", mode=mode) == set()
-    assert found(f"{_CORE}}}}}", mode=mode, data="2") == {"prediction-in-copies"}
-    assert "prediction-in-copies" in found(f"{_CORE}}}}}", mode=mode, full="False", strategy="[[1, 1]]")
-    assert found(f"{_CORE}, use_past: True}}}}") == {"cache-in-training"}
 
 
 _SWAP = "swap_config: {{swap: True, op_swap: [{{op_name: '{name}', layers: {layers}, backward_prefetch: 2}}]}}\n"
@@ -111,21 +76,3 @@ def test_swap_before_recompute(swapped: str, recomputed: str, layers: str, clash
     assert ("swap-for-recomputed-operators" in found(text, legacy=True)) is clash
     assert "swap-on-other-device" not in found(text, legacy=True)
     assert "swap-on-other-device" in found(text, legacy=True, device="GPU")
-
-
-def test_a_checkpoint_every_no_steps() -> None:
-    checks = built_in(Dialect.MINDFORMERS_PYNATIVE)
-
-    def names(text: str) -> set[str]:
-        source = parse_source(text, Path("a.yaml"))
-        return {one.name for one in lint(source, Dialect.MINDFORMERS_PYNATIVE, checks, "2.1")}
-
-    assert "interval-of-no-steps" in names("checkpoint: {save_interleaved_steps: 0}")
-    assert "interval-of-no-steps" not in names("checkpoint: {enable_save: False, save_interleaved_steps: 0}")
-    assert "interval-of-no-steps" not in names("checkpoint: {save_interleaved_steps: 1}")
-
-
-def test_experts() -> None:
-    core = _CORE.replace("model_type: qwen3, architectures: [Qwen3", "model_type: qwen3_moe, architectures: [Qwen3Moe")
-    names = found(f"{core}, moe_intermediate_size: 1001, router_dense_type: fp23}}}}", tensor="2")
-    assert {"widths-not-divisible", "unknown-core-data-type"} <= names

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.facts.keys import registered
-from ms_tune.facts.query import load
 from ms_tune.lint.check_registries import unregistered
 from ms_tune.source.yaml import parse_source
 from tests.jobs import context
@@ -52,27 +50,3 @@ def test_own_classes_and_lists_of_networks() -> None:
     assert found("model: {model_config: {architectures: [Mine]}}", names) == [("default", "Mine", "")]
     assert found("model: {model_config: {architectures: [Mine], auto_register: a.Mine}}", names) == []
     assert found("model: {model_config: {architectures: []}}", names) == []
-
-
-def test_the_dynamic_graph_has_builders_of_its_own() -> None:
-    assert registered("optimizer", "2.1", DYNAMIC) == {"AdamW", "Muon"}
-    # The trainer of the dynamic graph imports mindformers.pynative.callback, which registers one more.
-    assert registered("callback", "2.0", DYNAMIC) - registered("callback", "2.0", STATIC) == {"MaxLogitsReset"}
-    assert "OrderedIndexDataLoader" in registered("dataset_loader", "2.1", DYNAMIC)
-    assert "OrderedIndexDataLoader" not in registered("dataset_loader", "2.0", DYNAMIC)
-    assert "SGD" in registered("optimizer", "2.1", STATIC)
-    assert "CosineWithWarmUpLR" in registered("lr_schedule", "2.1", DYNAMIC)
-    assert registered("nothing", "2.1", DYNAMIC) == frozenset()
-
-
-def test_the_registry_and_the_models_tell_the_same() -> None:
-    for release in load("models")["releases"]:
-        networks = registered("core_model", release, STATIC)
-        kinds = registered("core_config", release, STATIC)
-        for kind, one in load("models")["classes"].items():
-            since = min(one["names"], key=float)
-            if not one["legacy"]:
-                assert (kind in kinds) == (float(since) <= float(release)), (kind, release)
-                assert (one["class"].removesuffix("Config") in {name.split("For")[0] for name in networks}) == (
-                    kind in kinds
-                ) or kind.startswith("tele")

@@ -113,13 +113,3 @@ def test_every_parallel_key_is_known() -> None:
     elsewhere = {"device_num", "parallel_mode", "dataset_strategy", "pipeline_config"}
     assert keys - _DEMANDS.keys() == elsewhere
     assert _DEMANDS.keys() <= keys
-
-
-def test_replaced_parallel_keys_warn() -> None:
-    for key, setter in {
-        "auto_parallel_search_mode": "set_auto_parallel_search_mode",
-        "sharding_propagation": "set_sharding_propagation",
-    }.items():
-        body = function("parallel/_auto_parallel_context.py", setter)
-        assert any("will be deleted" in text or " be deleted" in text for text in texts(body)), key
-        assert key in PARALLEL_DEPRECATED

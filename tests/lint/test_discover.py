@@ -112,11 +112,3 @@ def test_many_files_in_several_processes(tmp_path: Path) -> None:
         outcome for outcome in one if isinstance(outcome, FileReport)
     ]
     assert [outcome.findings for outcome in two if isinstance(outcome, FileReport)]
-
-
-def test_few_files_are_checked_without_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(10):
-        (tmp_path / f"{number:03}.yaml").write_text(CONFIG)
-    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", None)
-    job = LintRun(settings=ProjectSettings(None, tmp_path))
-    assert len(check_files(discover([str(tmp_path)], job.settings)[0], job)) == 10

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ms_tune.enums import YAML_DIALECTS, Dialect
+from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.environment.settings import parse_shell
@@ -90,9 +90,3 @@ def test_every_documented_trap_is_told(trap: Trap) -> None:
         assert not set(named) & set(ids)
     else:
         assert len(named.split()) > 3, "say why no check can tell"
-
-
-def test_the_list_covers_every_kind_and_repeats_nothing() -> None:
-    assert {trap.dialect for trap in TRAPS} == {*(dialect.value for dialect in YAML_DIALECTS), "shell", "python"}
-    texts = [(trap.dialect, trap.version, trap.profile, trap.text, str(trap.outcome)) for trap in TRAPS]
-    assert len(set(texts)) == len(texts)

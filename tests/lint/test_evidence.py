@@ -131,12 +131,6 @@ def has(text: str, evidence: Evidence) -> bool:
     return bool(re.search(rf"\b{evidence.symbol.rpartition('.')[2]}\b", text))
 
 
-def test_a_function_that_is_not_there_would_be_noticed() -> None:
-    evidence = next(item for item in EVIDENCE if item.symbol and item.file.endswith(".py"))
-    assert not has("class Other:\n    def symbol(self): ...\n", evidence)
-    assert symbols(parsed("class Other:\n    def symbol(self): ...\n")) == {"Other", "Other.symbol"}
-
-
 @cache
 def symbols(node: ast.AST, within: str = "") -> set[str]:
     """The classes and functions of a Python file by their full names."""
@@ -162,9 +156,3 @@ def test_an_error_that_a_check_quotes_is_raised_there(check: Check) -> None:
         says = message.partition(": ")[2]
         if not any(own in says for own in _PYTHONS_OWN):
             assert all(told(words(part), strings) for part in says.split("...") if words(part)), message
-
-
-def test_a_wrong_quotation_would_be_noticed() -> None:
-    strings = literals("raise ValueError(f'swap is not supported with {name} parallel')")
-    assert told(words("swap is not supported with pipeline parallel"), strings)
-    assert not told(words("swap is not allowed together with stages"), strings)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import ast
-import operator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +18,7 @@ from ms_tune.source.yaml import parse_source
 from tests.jobs import commands_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from ms_tune.diagnostics import Diagnostic
 
 VALUES = {"a": 6, "b.c": 4, "zero": 0, "half": 0.5, "name": "Causal", "flag": True, "null": None, "rows": [[0, 2], 1]}
 
@@ -43,39 +41,29 @@ def value_of(text: str) -> bool | None:
         ("a % b.c == 2", True),
         ("a // b.c * b.c + a % b.c == a", True),
         ("2 + 3 * 4 == 14", True),
-        ("(2 + 3) * 4 == 20", True),
         ("-a < -5", True),
         ("1 < b.c < a", True),
-        ("1 < a < b.c", False),
         ("not a == 6 or b.c == 4", True),
         ("a > 1 and b.c > 10", False),
-        ("half * 2 == 1", True),
         ("a == 6.0", True),
         ("missing > 1", None),
         ("missing > 1 or a == 6", True),
         ("missing > 1 and a == 7", False),
-        ("missing > 1 and a == 6", None),
         ("not missing", None),
         ("a % zero == 0", None),
-        ("a - b.c - 1 == 1", True),
-        ("a", True),
         ("name == 'Causal'", True),
         ("lower(name) in ('causal', '')", True),
         ("lower(a) in ('causal', '')", None),
-        ("a in (6, 7) and name not in ('x',)", True),
         ("flag is True and null is None", True),
         ("flag == 1", None),
         ("flag + 1 > 0", None),
-        ("name > 1", None),
         ("missing is None", None),
         ("null is None or missing", True),
-        ("largest(rows) == 2", True),
         ("largest(name) == 2", None),
         ("rows[1] == 1 and rows[-1] == 1 and rows[0][1] == 2", True),
         ("rows[2] == 1", None),
         ("a[0] == 1", None),
         ("any(kind(row) == 'list' for row in rows)", True),
-        ("all(kind(row) == 'list' for row in rows)", False),
         ("all(one < 3 for one in rows[0] if one > 0)", True),
         ("any(one > missing for one in rows[0])", None),
         ("any(one == 0 or one > missing for one in rows[0])", True),
@@ -91,7 +79,6 @@ def value_of(text: str) -> bool | None:
         ("matches(name, 'Cau') and not matches(name, 'Cau$') and not matches(a, '6')", True),
         ("numeral('1e5') and not numeral(name)", True),
         ("size('64GB') == size('65536MB')", True),
-        ("a in (zero, b.c, 6)", True),
     ],
 )
 def test_relations(text: str, expected: bool | None) -> None:  # noqa: FBT001 - a table
@@ -136,26 +123,6 @@ def test_anything_else_is_refused(text: str) -> None:
         parse_expression(text)
 
 
-OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-
-
-def python(node: ast.expr) -> int:
-    """What Python makes of the same text."""
-    if isinstance(node, ast.BinOp):
-        return OPERATORS[type(node.op)](python(node.left), python(node.right))
-    if isinstance(node, ast.UnaryOp):
-        return -python(node.operand)
-    assert isinstance(node, ast.Constant)
-    assert isinstance(node.value, int)
-    return node.value
-
-
 SUMS = st.recursive(
     st.integers(0, 50).map(str),
     lambda inner: st.tuples(inner, st.sampled_from(["+", "-", "*", "//", "%"]), inner, st.booleans()).map(
@@ -168,7 +135,7 @@ SUMS = st.recursive(
 @given(SUMS)
 def test_arithmetic_is_pythons(text: str) -> None:
     try:
-        expected = python(ast.parse(text, mode="eval").body)
+        expected = eval(text)  # noqa: S307 - numbers and operators
     except ZeroDivisionError:
         expected = None
     # Python leaves a whole chain at the first division by zero, the language says "unknown": both tell nothing.
@@ -176,31 +143,35 @@ def test_arithmetic_is_pythons(text: str) -> None:
     assert value is (UNKNOWN if expected is None else True)
 
 
-def test_what_the_check_says() -> None:
-    source = parse_source("m: {heads: 7}\np: {ways: 2, flag: True}\n", Path("a.yaml"))
+def checked(text: str, *tests: dict[str, Any]) -> tuple[Diagnostic, ...]:
+    """What tests find in a config; the messages are named for themselves."""
     entry: dict[str, Any] = {
         "id": "T1",
         "name": "t",
         "severity": "warning",
         "category": "correctness",
-        "message": {"en": "{heads} {ways} {none}", "zh": ""},
         "help": {"en": "", "zh": ""},
+        "messages": {name: {"en": name, "zh": ""} for name in ("default", "one", "other")},
+        "dialects": ["mindformers"],
+        "test": list(tests),
     }
+    return lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, [Check(row_of(entry), entry)])
+
+
+def test_what_the_check_says() -> None:
+    names = ("heads", "ways", "none")
 
     def found(refuse: str, **test: object) -> list[tuple[tuple[str | int, ...], dict[str, object], int]]:
-        entry["test"] = {"refuse": refuse, **test}
-        entry["messages"] = {"default": {"en": "", "zh": ""}, "x": {"en": "", "zh": ""}}
-        check = Check(row_of({**entry, "dialects": ["mindformers"]}), entry)
-        findings = lint(source, Dialect.MINDFORMERS, [check])
+        config = "m: {heads: 7}\np: {ways: 2, flag: True}\n"
+        findings = checked(config, {"refuse": refuse, **test})
         return [
-            (one.path, {name: value for name, value in one.message.params.items() if name in NAMES}, len(one.related))
+            (one.path, {name: value for name, value in one.message.params.items() if name in names}, len(one.related))
             for one in findings
         ]
 
-    NAMES = ("heads", "ways", "none")  # noqa: N806 - of the settings
     assert found("m.heads % p.ways != 0") == [(("m", "heads"), {"heads": "7", "ways": "2"}, 0)]
-    assert found("m.heads % p.ways != 0", at="p.ways", related="x")[0][0] == ("p", "ways")
-    assert found("m.heads % p.ways != 0", related="x")[0][2] == 1
+    assert found("m.heads % p.ways != 0", at="p.ways", related="one")[0][0] == ("p", "ways")
+    assert found("m.heads % p.ways != 0", related="one")[0][2] == 1
     assert found("m.heads % p.ways != 0", given="p.ways > 2") == []
     assert found("m.heads % p.flag != 0") == []  # True is no number
     assert found("m.heads % p.none != 0") == []
@@ -210,20 +181,7 @@ def test_what_the_check_says() -> None:
 
 
 def found_by(text: str, *tests: dict[str, Any]) -> list[tuple[str, str]]:
-    """What tests find in a config: the places, and the messages, which are named for themselves."""
-    names = ("default", "one", "other")
-    entry: dict[str, Any] = {
-        "id": "T1",
-        "name": "t",
-        "severity": "warning",
-        "category": "correctness",
-        "help": {"en": "", "zh": ""},
-        "messages": {name: {"en": name, "zh": ""} for name in names},
-        "dialects": ["mindformers"],
-        "test": list(tests),
-    }
-    findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, [Check(row_of(entry), entry)])
-    return [(".".join(map(str, one.path)), one.message.text.en) for one in findings]
+    return [(".".join(map(str, one.path)), one.message.text.en) for one in checked(text, *tests)]
 
 
 def test_each_value_is_looked_at_by_itself() -> None:

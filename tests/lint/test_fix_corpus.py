@@ -18,8 +18,7 @@ from ms_tune.job.detect import recognise
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.fix import apply_fixes
-from ms_tune.source.atomic_write import write_back
-from ms_tune.source.yaml import load_source, parse_source
+from ms_tune.source.yaml import parse_source
 from tests.source.corpus import wheel_configs
 
 if TYPE_CHECKING:
@@ -123,18 +122,3 @@ def _lines(source: SourceFile, place: KeyPath) -> set[str]:
         last = position.value.end_line if path == place else first
         found |= {source.line(number).strip() for number in range(first, last + 1)}
     return found
-
-
-def test_a_mark_and_line_ends_survive_the_file(tmp_path: Path) -> None:
-    for number, path in enumerate(CONFIGS[:5]):
-        file = tmp_path / f"{number}.yaml"
-        content = b"\xef\xbb\xbf" + _text(path).replace("\r\n", "\n").replace("\n", "\r\n").encode()
-        file.write_bytes(content + b"profile: True\r\n" if b"\nprofile:" not in content else content)
-        source = load_source(file)
-        dialect = recognise(source.data).dialect
-        assert dialect is not None
-        after, _ = apply_fixes(source, lambda config: lint(config, dialect, built_in(dialect)), unsafe=True)  # noqa: B023
-        if after.text != source.text:
-            write_back(file, source.text, after.text)
-        assert file.read_bytes() == b"\xef\xbb\xbf" + after.text.encode()
-        assert after.text.count("\n") == after.text.count("\r\n")

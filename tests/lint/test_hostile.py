@@ -8,12 +8,8 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SECONDS = 20  # of processor time; each case needs about a third of one
 _BYTES = 1 << 30  # of address space
@@ -22,16 +18,12 @@ _CONFIG = "parallel_config: {pipeline_stage: 2}\nrecompute_config: {recompute: T
 
 HOSTILE: dict[str, bytes] = {
     "empty": b"",
-    "blank": b"\n\n   \n",
-    "comment only": b"# nothing\n",
     "null": b"null\n",
-    "scalar": b"3\n",
     "list": b"- 1\n- 2\n",
     "deep flow": b"parallel_config: " + b"[" * 100_000 + b"\n",
     "deep closed flow": b"parallel_config: " + b"[" * 20_000 + b"]" * 20_000 + b"\n",
     "deep mapping": b"a: " + b"{a: " * 20_000 + b"1" + b"}" * 20_000 + b"\n",
     "deep block": b"".join(b" " * depth + b"a:\n" for depth in range(3000)),
-    "deep list": b"- " * 50_000 + b"1\n",
     "alias bomb": b"a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
     + b"".join(b"a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 10)) for n in range(1, 12))
     + _CONFIG.encode(),
@@ -63,23 +55,15 @@ HOSTILE: dict[str, bytes] = {
     b"recompute_config: {select_recompute: {'" + b"(a+)+" * 30 + b"$': True}}\n",
     "bad date": b"parallel_config: {pipeline_stage: 2001-99-99}\nrecompute_config: {}\n",
     "odd keys": b"parallel_config: {1: 2, 1.5: 3, true: 4, null: 5, 2001-01-01: 6, [1]: 7}\n",
-    "list as key": b"? [1, 2]\n: 3\n" + _CONFIG.encode(),
     "mapping as key": b"? {a: 1}\n: 3\n" + _CONFIG.encode(),
     "python tag": b"parallel_config: !!python/object/apply:os.system ['true']\n",
-    "unknown tag": b"parallel_config: !mine {pipeline_stage: 2}\n",
-    "bad binary": b"parallel_config: !!binary '%%%'\n",
     "set and pairs": b"parallel_config: !!set {a, b}\nrecompute_config: !!pairs [a: 1]\nmodel: !!omap [a: 1]\n",
     "NUL": _CONFIG.encode() + b"\x00\x00",
-    "NUL inside": b"parallel_config: {pipeline_\x00stage: 2}\n",
     "control characters": b"parallel_config: {a: \x07\x08}\n",
     "invalid UTF-8": b"parallel_config: {a: '\xff\xfe\xfa'}\n",
-    "half a character": _CONFIG.encode() + "# 中".encode()[:-1],
     "surrogate": b'parallel_config: {a: "\\ud800"}\n' + b"recompute_config: {recompute: True}\n",
     "BOM": b"\xef\xbb\xbf" + _CONFIG.encode(),
-    "two BOMs": b"\xef\xbb\xbf\xef\xbb\xbf" + _CONFIG.encode(),
     "UTF-16": _CONFIG.encode("utf-16"),
-    "UTF-16 big": b"\xfe\xff" + _CONFIG.encode("utf-16-be"),
-    "UTF-32": _CONFIG.encode("utf-32"),
     "tabs": b"parallel_config:\n\tpipeline_stage: 2\n",
     "CR only": _CONFIG.replace("\n", "\r").encode(),
     "odd line ends": "parallel_config: {a: 1}\u2028recompute_config: {}\u0085\n".encode(),
@@ -88,7 +72,6 @@ HOSTILE: dict[str, bytes] = {
     "an archive": b"PK\x03\x04" + bytes(2000),
     "an ELF": b"\x7fELF\x02\x01\x01" + bytes(2000),
     "directives": b"%YAML 9.9\n%TAG ! tag:x\n---\n" + _CONFIG.encode(),
-    "unclosed": b"parallel_config: {pipeline_stage: 2\nrecompute_config: 'x\n",
     "many ignores": b"# ms-tune: ignore[MST201]\n" * 5000 + _CONFIG.encode(),
     "odd ignore": b"# ms-tune: ignore[[[[\n# ms-tune: ignore\n# ms-tune:\n" + _CONFIG.encode(),
     "sections of any kind": b"parallel_config: 1\nrecompute_config: [x]\nmodel: {}\nparallel: 'x'\ncontext: true\nswap_config: 3\n"
@@ -148,57 +131,26 @@ def test_a_hundred_megabytes(tmp_path: Path) -> None:
     _lint(str(tmp_path))
 
 
-def _link_loop(folder: Path) -> str:
+def _folder_of_oddities(folder: Path) -> None:
+    """Loops, links to nothing, a pipe, a folder with a file's name, an unreadable file and one with an odd name."""
+    (folder / "config.yaml").write_text(_CONFIG)
     (folder / "loop.yaml").symlink_to(folder / "loop.yaml")
-    return str(folder / "loop.yaml")
-
-
-def _folder_loop(folder: Path) -> str:
+    (folder / "dangling.yaml").symlink_to(folder / "nowhere.yaml")
     (folder / "in").mkdir()
     (folder / "in" / "again").symlink_to(folder)
-    (folder / "config.yaml").write_text(_CONFIG)
-    return str(folder)
-
-
-def _pipe(folder: Path) -> str:
-    os.mkfifo(folder / "config.yaml")
-    return str(folder / "config.yaml")
-
-
-def _pipe_in_folder(folder: Path) -> str:
-    os.mkfifo(folder / "config.yaml")
-    return str(folder)
-
-
-def _folder_named_like_a_file(folder: Path) -> str:
-    (folder / "config.yaml").mkdir()
-    return str(folder)
-
-
-def _unreadable(folder: Path) -> str:
-    (folder / "config.yaml").write_text(_CONFIG)
-    (folder / "config.yaml").chmod(0)
-    return str(folder / "config.yaml")
-
-
-def _dangling(folder: Path) -> str:
-    (folder / "config.yaml").symlink_to(folder / "nowhere.yaml")
-    return str(folder)
-
-
-def _odd_name(folder: Path) -> str:
+    os.mkfifo(folder / "pipe.yaml")
+    (folder / "folder.yaml").mkdir()
+    (folder / "closed.yaml").write_text(_CONFIG)
+    (folder / "closed.yaml").chmod(0)
     name = os.fsencode(folder) + b"/caf\xe9 \n\x1b[31m.yaml"
     Path(os.fsdecode(name)).write_text("parallel_config: {data_parallel: x}\n")
-    return str(folder)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "make",
-    [_link_loop, _folder_loop, _pipe, _pipe_in_folder, _folder_named_like_a_file, _unreadable, _dangling, _odd_name],
-)
-def test_hostile_files(make: Callable[[Path], str], tmp_path: Path) -> None:
-    _lint(make(tmp_path))
+@pytest.mark.parametrize("name", ["", "loop.yaml", "dangling.yaml", "pipe.yaml", "folder.yaml", "closed.yaml"])
+def test_hostile_files(name: str, tmp_path: Path) -> None:
+    _folder_of_oddities(tmp_path)
+    _lint(str(tmp_path / name))
 
 
 @pytest.mark.slow

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.enums import Dialect
-from ms_tune.facts.megatron import definitions, names
-from ms_tune.facts.models import UNKNOWN
+from ms_tune.facts.megatron import names
 from ms_tune.job.script import ScriptJob
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint
@@ -21,7 +19,6 @@ from ms_tune.lint.result import FileReport, LintRequest
 from ms_tune.lint.runner import LintRun, LintTarget, check_file
 from ms_tune.lint.settings import ProjectSettings
 from ms_tune.normalize.script import normalize_script
-from ms_tune.source.shell.read import read_launches
 from ms_tune.text import Language
 from tests.jobs import commands_in
 from tests.oracle.megatron_cases import random_arguments
@@ -71,48 +68,23 @@ msrun $DISTRIBUTED_ARGS pretrain_gpt.py $GPT_ARGS --load $CKPT --ai-framework mi
 # What is written instead of what, and the check that has to see it.
 FAULTS = [
     ("--num-layers 32", "--num-layer 32", "MST150"),
-    ("--hidden-size", "--hiden-size", "MST150"),
-    ("--swiglu-not-there", "--swiglu-not-there", ""),
     ("--micro-batch-size 1 ", "--micro_batch_size 1 ", "MST150"),
-    ("--global-batch-size 64", "--global-batchsize 64", "MST150"),
-    ("--recompute-num-layers", "--recompute-num-layer", "MST150"),
-    ("--sequence-parallel", "--sequence-paralel", "MST150"),
-    ("--position-embedding-type", "--position-embeding-type", "MST150"),
-    ("--bf16", "--bf61", "MST150"),
     ("--hidden-size 4096", "--hidden-size", "MST151"),
     ("--sequence-parallel ", "--sequence-parallel True ", "MST151"),
     ("--use-mcore-models", "--use-mcore-models yes", "MST151"),
-    ("--num-layers 32", "--num-layers 32 64", "MST151"),
-    ("--lr 1.25e-6", "--lr", "MST151"),
     ("--num-layers 32", "--num-layers 32.0", "MST152"),
-    ("--hidden-size 4096", "--hidden-size 4k", "MST152"),
-    ("--lr 1.25e-6", "--lr 1.25e-6f", "MST152"),
-    ("--micro-batch-size 1", "--micro-batch-size one", "MST152"),
     ("TP=2", "TP=two", "MST152"),
-    ("--min-lr 1.25e-7", "--min-lr l.25e-7", "MST152"),
     ("type rope", "type ropes", "MST153"),
-    ("method block", "method blocks", "MST153"),
-    ("granularity full", "granularity ful", "MST153"),
-    ("megatron_cp_algo", "megatron_cp_alg", "MST153"),
     ("--lr 1.25e-6", "--lr 1.25e-6 --lr 1e-5", "MST154"),
-    ("--bf16", "--bf16 --global-batch-size 32", "MST154"),
     ("NNODES=4", "NNODES=1", "MST156"),
-    ("NPUS=8", "NPUS=7", "MST156"),
     ("PP=4", "PP=3", "MST156"),
-    ("TP=2", "TP=5", "MST156"),
     ("--num-attention-heads 32", "--num-attention-heads 33", "MST157"),
     ("--num-query-groups 8", "--num-query-groups 7", "MST157"),
-    ("--global-batch-size 64", "--global-batch-size 63", "MST158"),
-    ("--micro-batch-size 1 ", "--micro-batch-size 3 ", "MST158"),
     ("--num-layers 32", "--num-layers 30", "MST159"),
     ("--num-layers-per-virtual-pipeline-stage 2", "--num-layers-per-virtual-pipeline-stage 3", "MST159"),
     ("--seq-length 8192", "--seq-length 8190", "MST160"),
     ("--expert-model-parallel-size 1", "--expert-model-parallel-size 3", "MST161"),
-    ("--max-position-embeddings 8192", "--max-position-embeddings 4096", "MST162"),
-    ("--min-lr 1.25e-7", "--min-lr 1.25e-5", "MST163"),
     ("--recompute-num-layers 2", "", "MST164"),
-    ("--recompute-granularity full", "--recompute-granularity selective", "MST164"),
-    ("--recompute-granularity full", "", "MST164"),
     ("--bf16", "--bf16 --noop-layers 32", "MST170"),
     ("--bf16", "--bf16 --num-layer-list 8,8,8,8", "MST170"),
     ("--recompute-num-layers 2", "--recompute-num-layers 3", "MST174"),
@@ -126,15 +98,9 @@ FAULTS = [
     ("\n", "\r\n", "MST176"),
     ("--bf16", "--bf16 --use-nanopipe", "MST150"),
     ("--ai-framework mindspore", "--enable-share-memory", "MST150"),
-    ("--bf16", "--bf16 --yaml-cfg arguments.yaml", "MST177"),
-    ("--bf16", "--fp16 --bf16", "MST167"),
-    ("--bf16", "", "MST168"),
-    ("CONNECTIONS=1", "CONNECTIONS=8", "MST169"),
     ("--global-batch-size 64", "--global-batch-size 66", "MST146"),
     ("--num-experts 8", "--num-experts 8 --moe-router-group-topk 2", "MST130"),
-    ("--num-experts 8", "--num-experts 8 --moe-router-num-groups 3 --moe-router-group-topk 2", "MST130"),
     ("--num-experts 8", "--num-experts 8 --moe-router-num-groups 4 --moe-router-group-topk 5", "MST130"),
-    ("--num-experts 8", "--num-experts 8 --ffn-hidden-size 4097", "MST143"),
     ("--num-experts 8", "--num-experts 8 --ffn-hidden-size 4096 --moe-ffn-hidden-size 1025", "MST143"),
 ]
 
@@ -159,8 +125,8 @@ def test_a_sound_script_is_clean(release: str) -> None:
 
 @pytest.mark.parametrize(("old", "new", "expected"), FAULTS, ids=lambda one: str(one)[:24])
 def test_a_fault_is_found(old: str, new: str, expected: str) -> None:
-    assert (old in SOUND) == bool(expected)
-    assert (expected in ids(SOUND.replace(old, new, 1))) == bool(expected)
+    assert old in SOUND
+    assert expected in ids(SOUND.replace(old, new, 1))
 
 
 @pytest.mark.parametrize(
@@ -192,12 +158,6 @@ def test_edge_and_cloud_have_processes_and_layers_of_their_own() -> None:
     assert not {"MST156", "MST158", "MST159", "MST170"} & {*ids(apart, "26.1")}
 
 
-def test_experts_and_tensors_over_ranks_ask_for_sequence_parallelism() -> None:
-    shared = SOUND.replace("--expert-model-parallel-size 1", "--expert-model-parallel-size 2", 1)
-    assert "MST131" not in ids(shared)
-    assert "MST131" in ids(shared.replace("    --sequence-parallel \\\n", "", 1))
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -212,36 +172,12 @@ def test_sizes_of_experts_that_nothing_asks_about(words: str) -> None:
     assert {"MST130", "MST143"}.isdisjoint(ids(SOUND.replace("--num-experts 8", f"--num-experts 8 {words}", 1)))
 
 
-def test_a_value_that_nothing_sets_is_told() -> None:
-    assert ids(SOUND.replace("--num-layers 32", "--num-layers $LAYERS", 1)) == ["MST149"]
-    assert ids(SOUND.replace("--num-layers 32", "--num-layers ${LAYERS:-32}", 1)) == []
-
-
-def test_a_long_dash_or_one_dash_makes_another_argument() -> None:
-    for name in ("-\u2014num-layers", "-split"):
-        assert "MST150" in ids(SOUND.replace("--num-layers 32", f"--num-layers 32 {name} 1", 1))
-
-
-@pytest.mark.parametrize("line", ["$TP=4", "TP = 4", "N=$(TP*PP)"])
-def test_a_command_where_a_value_was_meant(line: str) -> None:
-    assert ids(SOUND.replace("PP=4\n", f"PP=4\n{line}\n", 1)) == ["MST147"]
-
-
 def test_the_place_is_where_the_value_is_written() -> None:
     text = SOUND.replace("PP=4", "PP=four")
     (source,) = commands_in(Path("pretrain.sh"), text, RELEASE)
     (finding,) = lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), RELEASE)
     assert (finding.location.line, finding.location.column) == (6, 4)
     assert finding.path == ("--pipeline-model-parallel-size",)
-
-
-def test_an_argument_of_another_release_names_those_that_have_it() -> None:
-    name = next(
-        one for one in sorted(names("2.1")) if not definitions(one, RELEASE) and definitions(one, "2.1")[0].action
-    )
-    (source,) = commands_in(Path("pretrain.sh"), f"msrun pretrain_gpt.py {name}", RELEASE)
-    found = lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), RELEASE)
-    assert any("2.1" in str(finding.message) for finding in found if finding.id == "MST150")
 
 
 def test_options_that_no_program_of_the_release_takes_are_refused_in_tuning_too() -> None:
@@ -260,22 +196,6 @@ def test_a_script_has_findings_about_its_environment_too(tmp_path: Path) -> None
     assert isinstance(report, FileReport), report
     assert {finding.id for finding in report.findings} >= {"MST801", "MST150"}
     assert (report.release.framework, report.release.version) == ("MindSpeed-LLM", RELEASE)
-
-
-def test_values_hold_as_argparse_takes_them() -> None:
-    (launch,) = read_launches(
-        Path("a.sh"),
-        "msrun pretrain_gpt.py --lr=1e-5 --num-layers 3 --num-layers 4 --no-masked-softmax-fusion --data-path a b --seed -3",
-    ).launches
-    command = command_of(launch, RELEASE)
-    assert command is not None
-    assert command.value("lr") == 1e-5
-    assert command.integer("num_layers") == 4
-    assert command.value("masked_softmax_fusion") is False
-    assert command.value("data_path") == ["a", "b"]
-    assert command.integer("seed") == -3
-    assert command.integer("tensor_model_parallel_size") == 1
-    assert command.value("nothing_like_it") is UNKNOWN
 
 
 @given(
@@ -339,15 +259,6 @@ def test_fixes_change_the_words_where_they_stand(tmp_path: Path) -> None:
         "    --bf16\n", "    --seq-length 4096 \\\n    --bf16\n"
     )
     assert not {*left} & {"MST154", "MST171", "MST174"}
-
-
-def test_a_refusal_is_fixed_only_if_that_is_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "pretrain.sh"
-    path.write_text(SOUND.replace("--bf16\n", "--noop-layers 99 \\\n    --bf16\n"), "utf-8")
-    assert "MST170" in fixed(path, "safe")[1]
-    after, left = fixed(path, "unsafe")
-    assert after == SOUND
-    assert "MST170" not in left
 
 
 def test_a_refusal_of_a_network_that_is_not_known_is_told_without_a_fix(tmp_path: Path) -> None:

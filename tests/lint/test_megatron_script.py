@@ -38,21 +38,13 @@ def ids(text: str) -> list[str]:
     return [one for one, _ in found(text)]
 
 
-def test_a_sound_script_has_none_of_it() -> None:
-    assert found(GROUP + RUN) == []
-
-
 @pytest.mark.parametrize(
     ("before", "run", "expected"),
     [
         (GROUP, RUN.replace("$GPT_ARGS", "$GPT_ARGS $MOE_ARGS"), ["MST179"]),
         (GROUP.replace("GPT_ARGS", "GPT_ARG"), RUN, ["MST181", "MST180"]),
-        (GROUP + "TP = 2\n", RUN.replace("--seq", "--tensor-model-parallel-size $TP --seq"), ["MST180"]),
         (GROUP + "TRAIN_ITERS=5\n", RUN.replace("--seq", "--train-iters ${TRAIN_ITER} --seq"), ["MST180"]),
-        (GROUP + GROUP.replace("GPT", "MOE"), RUN, ["MST181"]),
-        (GROUP, RUN + "export HCCL_CONNECT_TIMEOUT=1\n", ["MST182"]),
         (GROUP, RUN.replace("--local_worker_num 8", "--local_worker_num 5"), ["MST183"]),
-        (GROUP, RUN.replace("--local_worker_num 8", "--local_worker_num 16"), ["MST183"]),
         ('source "$0"\n' + GROUP, RUN, ["MST184"]),
     ],
 )
@@ -64,11 +56,9 @@ def test_each_of_them(before: str, run: str, expected: list[str]) -> None:
     ("before", "run"),
     [
         (GROUP, RUN.replace("$GPT_ARGS", "$GPT_ARGS --data-path $DATA_PATH")),  # whoever starts the script has it
-        (GROUP + "DATA_PATH1=a\n", RUN.replace("--seq", "--data-path $DATA_PATH1 $DATA_PATH2 --seq")),  # likewise
         (GROUP + "MOE_ARGS=''\n", RUN.replace("$GPT_ARGS", "$GPT_ARGS $MOE_ARGS")),
         (GROUP, RUN.replace("$GPT_ARGS", "$GPT_ARGS $@")),
         (GROUP + GROUP.replace("GPT", "MOE") + "source more.sh\n", RUN),  # it may be used there
-        (GROUP + GROUP.replace("GPT", "MOE"), RUN.replace("$GPT_ARGS", "$GPT_ARGS ${MOE_ARGS[@]}")),
         (GROUP, RUN + "export HCCL_CONNECT_TIMEOUT=1\n" + RUN),
         ("run() {\n" + GROUP + RUN + "}\nexport HCCL_CONNECT_TIMEOUT=1\nrun\n", ""),
         (GROUP, RUN.replace("--local_worker_num 8", "--local_worker_num $HERE")),

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from ms_tune.dialects.mindspeed_mm.detect import is_config, is_tools
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.lint.checklist import built_in
@@ -42,20 +41,14 @@ def of(parallel: str = "", training: str = "", more: str = "", version: str = "2
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({}, []),
         ({"parallel": ", recompute: true"}, ["feature-in-other-section"]),
         ({"parallel": ", recompute: true", "version": "26.0"}, []),
-        ({"parallel": ", recompute: false"}, []),
         ({"more": "model: {loss_cfg: {loss_type: raw}}"}, ["feature-in-other-section"]),
         ({"more": "model: {anything: {of: the model}}"}, []),
-        ({"more": "features: {recompute: true}"}, []),
         ({"parallel": ", pregather: true"}, ["pregather-outside-its-plan"]),
-        ({"parallel": ", fsdp_plan: {pregather: true}"}, []),
-        ({"parallel": ", context_parallel_size: 1"}, ["key-that-no-module-reads"]),
         ({"parallel": ", fsdp_plan: {aply_modules: []}"}, ["key-that-no-module-reads"]),
         ({"training": ", scheduler: x"}, []),  # declared nowhere and read all the same
         ({"training": ", load_format: hf"}, []),  # of a release that is not out yet
-        ({"training": ", save_steps: 5"}, ["setting-that-is-not-implemented"]),
         ({"training": ", optimizer: adam"}, ["choice-that-is-refused"]),
         ({"training": ", train_iters: '12'"}, []),
         ({"training": ", train_iters: twelve"}, ["type-that-is-refused"]),
@@ -63,23 +56,12 @@ def of(parallel: str = "", training: str = "", more: str = "", version: str = "2
         ({"training": ", lr: 1e-6, lr_min: 1e-5"}, ["number-that-is-refused"]),
         ({"parallel": ", ulysses_parallel_size: 4, tensor_parallel_size: 1"}, []),
         ({"parallel": ", tensor_parallel_size: 2"}, ["number-that-is-refused"]),
-        ({"more": "tools: {profile: {profile_type: dynamic}}"}, ["profile-that-is-refused"]),
         ({"more": "tools: {memory_profile: {enable: false, start_step: 3, end_step: 1}}"}, []),
         ({"more": "tools: {memory_profile: {enable: true, start_step: 3, end_step: 1}}"}, ["window-without-a-step"]),
-        ({"more": "ltx2_dataset_custom: {fps: 1}"}, []),
     ],
 )
 def test_settings(arguments: dict[str, str], expected: list[str]) -> None:
     assert of(**arguments) == expected
-
-
-def test_what_its_files_are_known_by() -> None:
-    assert is_config({"parallel": {"fsdp_plan": {}}, "training": {}})
-    assert not is_config({"parallel": {"full_batch": True}, "training": {}})
-    assert not is_config([1])
-    assert is_tools({"profile": {"profile_type": "static"}, "memory_profile": {}})
-    assert not is_tools({"profile": True, "memory_profile": {}})
-    assert not is_tools({"profile": {}, "tools": 1})
 
 
 def test_tools() -> None:
@@ -116,23 +98,15 @@ MODEL = {
     [
         ({}, []),
         ({"pp": "4", "steps": "4"}, ["layers-for-other-stages"]),
-        ({"pp": "1", "steps": "1", "batch": "8"}, []),  # without stages the list is not read
         ({"steps": "3"}, ["accumulation-without-effect"]),
         ({"batch": "6", "steps": "x"}, ["batch-not-a-multiple"]),
         ({"tp": "3", "steps": "x"}, ["heads-beyond-ranks", "processes-not-a-multiple"]),
-        ({"tp": "$UNKNOWN"}, []),
         ({"batch": "$(nproc)"}, []),
         ({"options": "--sequence-parallel"}, ["sequence-parallel-switched-off"]),
         ({"options": "--seed 1 --seed 2"}, ["option-given-twice"]),
-        ({"options": "--seed 1 --seed 1"}, []),
         ({"options": "--mm-data ./data.json"}, ["file-that-is-not-there"]),
-        ({"options": "--mm-data $HERE/data.json"}, []),
         ({"options": "--mm-data your_data.json"}, []),
         ({"options": "--use-torch-fsdp2 --fp16", "pp": "1", "steps": "1"}, ["option-beside-fsdp2"]),
-        (
-            {"starter": "msrun --worker_num $NPUS --local_worker_num $NPUS", "steps": "3"},
-            ["accumulation-without-effect"],
-        ),
     ],
 )
 def test_scripts(tmp_path: Path, change: dict[str, str], expected: list[str]) -> None:
@@ -147,23 +121,17 @@ def test_scripts(tmp_path: Path, change: dict[str, str], expected: list[str]) ->
     ("model", "fsdp2", "options", "expected"),
     [
         ({"ae": {"model_id": "wan_video_vae", "enable_tiling": True}}, "", "", ["tiling-without-its-sizes"]),
-        ({"ae": {"model_id": "AutoencoderKL", "enable_tiling": True}}, "", "", ["tiling-without-its-sizes"]),
-        ({"ae": {"model_id": "wan_video_vae", "enable_tiling": True, "tiling_param": {"tile_size": 8}}}, "", "", []),
         ({"ae": {"model_id": "wan_video_vae", "enable_tiling": False}}, "", "", []),
         ({"ae": {"model_id": "hunyuanvideo_15_vae", "enable_tiling": True}}, "", "", []),
         ({"encoder_offload_interval": 8}, "", "--save o --save-interval 100", ["checkpoint-within-an-interval"]),
         ({"encoder_offload_interval": 8}, "", "--save o --save-interval 80", []),
-        ({"encoder_offload_interval": 8}, "", "--save-interval 100", []),  # nothing is saved
         ({"encoder_offload_interval": 8}, "", "--save o --save-interval $N", []),
-        ({}, "offload_to_cpu: True", "", ["offload-without-collectives-of-the-host"]),
         ({}, "offload_to_cpu: True", "--distributed-backend nccl", ["offload-without-collectives-of-the-host"]),
         ({}, "offload_to_cpu: True", "--distributed-backend npu:hccl,cpu:gloo", []),
         ({}, "offload_to_cpu: True", "--distributed-backend $BACKEND", []),
         ({}, "offload_to_cpu: True", "$OTHERS", []),
-        ({}, "offload_to_cpu: False", "", []),
         ({}, "recompute_modules:\n  - a.{*}", "--recompute-granularity full", ["recompute-in-two-places"]),
         ({}, "recompute_modules: []", "--recompute-granularity full", []),
-        ({}, "recompute_modules:\n  - a.{*}", "", []),
     ],
 )
 def test_what_two_files_say_together(

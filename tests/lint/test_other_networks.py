@@ -44,19 +44,18 @@ def test_what_the_network_says_itself_is_not_read(dialect: Dialect, release: str
     assert told(dialect, f"{QWEN}, {same}", release) == []
 
 
-def test_a_network_with_experts_reads_their_number() -> None:
-    assert told(Dialect.MINDFORMERS, f"{MOE}, num_experts: 8", "1.9") == []
-    assert told(Dialect.MINDFORMERS, f"{MOE}, qk_layernorm: False", "1.9") == ["qk_layernorm"]
-
-
-def test_the_network_counts_and_not_the_class() -> None:
-    """``architectures`` names what is built."""
-    other = "model_type: qwen3, architectures: [Qwen3MoeForCausalLM]"
-    assert told(Dialect.MINDFORMERS, f"{other}, num_experts: 8", "1.9") == []
-
-
-def test_a_release_that_does_not_train_it_says_nothing() -> None:
-    assert told(Dialect.MINDFORMERS, f"{QWEN}, num_experts: 8", "1.6") == []
+@pytest.mark.parametrize(
+    ("network", "release", "expected"),
+    [
+        (f"{MOE}, num_experts: 8", "1.9", []),
+        (f"{MOE}, qk_layernorm: False", "1.9", ["qk_layernorm"]),
+        # `architectures` names what is built, whatever the class.
+        ("model_type: qwen3, architectures: [Qwen3MoeForCausalLM], num_experts: 8", "1.9", []),
+        (f"{QWEN}, num_experts: 8", "1.6", []),  # which does not train it
+    ],
+)
+def test_the_network_and_the_release_count(network: str, release: str, expected: list[str]) -> None:
+    assert told(Dialect.MINDFORMERS, network, release) == expected
 
 
 @pytest.mark.parametrize("dialect", WHERE)

@@ -35,6 +35,8 @@ def test_what_the_page_says_works(folder: Path, capsys: pytest.CaptureFixture[st
     assert main(["rule", "our-output-folder"]) == 0
     assert capsys.readouterr().out.startswith("OUR001 our-output-folder")
     assert main(["rule", "--try"]) == 0
+    (folder / "other.yaml").write_text(EXAMPLE.replace("write /results", "{fr: écrire}"), encoding="utf-8")
+    assert main(["lint", "--checklist", "other.yaml", "train.yaml"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,3 @@ def test_what_one_check_wants_is_what_the_other_finds_wrong(check: Check) -> Non
     assert other.id in found(check.good, check, theirs)
     assert check.id not in found(other.bad, check, mine)
     assert other.id not in found(check.bad, check, theirs)
-
-
-@pytest.mark.parametrize("check", OPPOSITES, ids=lambda check: check.id)
-def test_without_a_profile_no_opposite_is_found(check: Check) -> None:
-    if check.id not in CODE:
-        dialect = next(iter(check.dialects))
-        assert check.id not in {one.id for one in lint(parse_source(check.bad, FILE), dialect, built_in(dialect))}

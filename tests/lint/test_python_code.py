@@ -9,12 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.errors import ConfigError
-from ms_tune.facts.query import data_folder
-from ms_tune.lint.checklist import read_checklist
 from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX
 from ms_tune.lint.python_code.module import module_of, refusal
 from ms_tune.lint.python_code.source import parse_python
-from ms_tune.source.shell.read import content
 from ms_tune.text import Language
 from tests.lint.code import lint_python, python_checks
 from tests.lint.few import profile_for
@@ -44,12 +41,6 @@ def test_bad_example_is_found_and_good_example_is_clean(check: Check) -> None:
     assert [found for found in ids(check.good, profile_for(check)) if found not in check.also] == []
 
 
-def test_the_checklist_meets_the_schema() -> None:
-    checks = read_checklist(data_folder("checklists") / "code" / "python.yaml").checks
-    assert [check.entry for check in checks] == [check.entry for check in CHECKS]
-    assert len({check.id for check in checks}) == len({check.name for check in checks}) == len(checks)
-
-
 def test_only_files_that_import_mindspore_are_checked() -> None:
     code = "for data in loader:\n    loss = train_step(data)\n    print(loss)\n"
     for line in ("", "import torch\n", "import numpy\n", "from .mindspore import x\n"):
@@ -60,36 +51,13 @@ def test_only_files_that_import_mindspore_are_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "import mindspore as ms\nms.context.set_context(deterministic='ON')\n",
-        "from mindspore import context\ncontext.set_context(\n    mode=1,\n    deterministic='ON',\n)\n",
-        "from mindspore import set_context as sc\nsc(deterministic='ON')\n",
-        "import mindspore\nmindspore.set_deterministic(True)\n",
-    ],
-)
-def test_every_way_to_turn_determinism_on(text: str) -> None:
-    assert ids(text) == ["MST901"]
-    assert ids(text, "reproducible") == []
-    assert ids(f'import mindspore\n"""Example\n\n{text}"""\n') == []
-
-
-@pytest.mark.parametrize(
     ("call", "expected"),
     [
-        ("ops.cat(xs, axis=1)", ["MST909"]),
         ("F.silu(x)", ["MST909"]),
         ("P.matmul(x, y)", []),
-        ("ops.gather(x, i, 0)", []),
-        ("ops.transpose(x, (1, 0))", []),
-        ("ops.std(x)", []),
-        ("ops.max(x)", []),
-        ("ops.flatten(x)", []),
         ("ops.cast(x, t)", []),
-        ("ops.split(x, axis=1, output_num=4)", []),  # of MindSpore 1.x, and gone
         ("nn.SiLU()", ["MST909"]),
         ("nn.Dense(1, 2)", []),
-        ("np.where(x)", []),
     ],
 )
 def test_mint(call: str, expected: list[str]) -> None:
@@ -98,13 +66,6 @@ def test_mint(call: str, expected: list[str]) -> None:
         "from mindspore.ops import operations as P\n"
     )
     assert ids(f"{imports}y = {call}\n") == expected
-
-
-def test_mint_tells_of_keywords_that_are_called_otherwise() -> None:
-    text = "from mindspore import ops\n{}\n"
-    for call, told in (("ops.logsumexp(x, axis=1)", True), ("ops.logsumexp(x, 1)", False), ("ops.cat(x, 1)", False)):
-        (finding,) = lint_python(parse_python(text.format(call), FILE))
-        assert ("axis -> dim" in finding.message.say(Language.EN)) == told, call
 
 
 @pytest.mark.parametrize("setting", ["ms.set_deterministic(True)", "ms.runtime.launch_blocking()"])
@@ -117,14 +78,6 @@ def test_a_setting_behind_a_switch_of_its_own_is_one_that_was_asked_for(setting:
     ):
         assert ids(f"import mindspore as ms\nif {test}:\n    ms.set_seed(1)\n    {setting}\n") == expected
     assert ids(f"import mindspore as ms\nif not args.debug:\n    pass\nelse:\n    {setting}\n") == [check]
-
-
-def test_mint_names_leave_out_what_means_something_else() -> None:
-    tables = (DROP_IN, WITH_KEYWORDS, WITHOUT_FIX)
-    names = [name for table in tables for name in table]
-    assert len(names) == len({*names})
-    others = ("gather", "transpose", "std", "var", "max", "flatten")
-    assert not {f"mindspore.ops.{name}" for name in others} & {*names}
 
 
 @pytest.mark.skipif(not (SITE_PACKAGES / "mindspore").is_dir(), reason="mindspore is not installed")
@@ -149,56 +102,39 @@ STEP = "import mindspore as ms\nimport numpy as np\nfrom mindspore import mint, 
     ("body", "expected"),
     [
         ("for d in data:\n    loss = train_step(d)\n    x = loss.item()\n", ["MST913"]),
-        ("for d in data:\n    loss = train_step(d)\n    if step % 10 == 0:\n        x = loss.item()\n", []),
         ("for d in data:\n    loss = train_step(d)\n    if args.log:\n        print(loss)\n", []),
         ("for d in data:\n    loss = train_step(d)\n    x = loss.item() if step % 10 == 0 else 0\n", []),
-        ("for d in data:\n    x = d.asnumpy()\n", []),  # no training step in it
         ("for d in data:\n    loss = train_step(d)\n    x = loss.asnumpy().item()\n", ["MST913"]),  # one wait
         ("for e in range(3):\n    for d in data:\n        loss = net.train_one_step(d)\n    print(loss)\n", []),
-        ("for d in data:\n    optimizer.step()\n    x = np.ones(3).tolist()\n", []),
         ("for d in data:\n    optimizer(grads)\n    n = float(mint.mean(x))\n", ["MST913"]),
         ("for d in data:\n    optimizer(grads)\n    n = float(x)\n", []),
         ("for d in data:\n    loss = train_step(d)\n    n = float(loss)\n", ["MST913"]),
         ("for d in data:\n    loss = train_step(d)\n    loss = 3\n    n = float(loss)\n", []),
         ("run = ms.nn.TrainOneStepCell(net, opt)\nfor d in data:\n    n = run(d).asnumpy()\n", ["MST913"]),
         ("f = ms.value_and_grad(net, None, w)\nfor d in data:\n    n = f(d)[0].asnumpy()\n", ["MST913"]),
-        ("self.f = ops.value_and_grad(net, None, w)\nfor d in data:\n    n = self.f(d)[0].asnumpy()\n", ["MST913"]),
         ("run = ms.nn.Dense(1, 2)\nfor d in data:\n    n = run(d).asnumpy()\n", []),
         ("for d in data:\n    train_step(d)\n    logger.debug(f'loss {loss}')\n", ["MST914"]),
         ("for d in data:\n    train_step(d)\n    logger.debug('loss %s', loss)\n", []),
-        ("for d in data:\n    train_step(d)\n    print('step')\n", []),
         ("for d in data:\n    loss = train_step(d)\n    bar.set_postfix(loss=loss)\n", ["MST914"]),
-        ("for d in data:\n    loss = train_step(d)\n    bar.set_description(f'{loss}')\n", ["MST914"]),
-        ("for d in data:\n    loss = train_step(d)\n    bar.set_postfix(step=step)\n", []),
         ("for d in data:\n    loss = train_step(d)\n    if step % 9 == 0:\n        bar.set_postfix(loss=loss)\n", []),
         ("def _train_step(x):\n    return forward_fn(x).item()\n", ["MST913"]),
-        ("def forward_fn(x):\n    return net(x).item()\n", ["MST913"]),
         ("for d in data:\n    train_step(d)\n    def hook():\n        return x.asnumpy()\n", []),
         ("def train_step(x):\n    if mint.isnan(x).any():\n        return 0\n    return 1\n", ["MST915"]),
-        ("def evaluate(x):\n    if x.max() > 3:\n        return 0\n", []),
         ("while True:\n    train_step(next(it))\n", ["MST916"]),
         ("while trainer.step < last:\n    train_step(next(it))\n", ["MST916"]),
         ("while count < self.iter_times:\n    train_step(next(it))\n", []),
         ("while left > 0:\n    train_step(next(it))\n    left -= 1\n", []),
-        ("while False:\n    train_step(next(it))\n", []),
         ("for s in range(args.train_iters):\n    train_step(s)\n", ["MST916"]),
-        ("for s in range(10):\n    train_step(s)\n", []),
         ("x = mint.stack(a)\ny = sum(x)\n", ["MST910"]),
-        ("x = [1, 2]\ny = sum(x)\n", []),
         ("def f(x):\n    return sum(x)\n", []),
         ("x = mint.stack(a)\nfor x in b:\n    y = sum(x)\n", []),
         ("y = x.contiguous().contiguous()\n", ["MST911"]),
-        ("y = x.reshape(2).contiguous()\n", []),
         ("a = np.zeros(3)\ny = ms.Tensor(a)\n", ["MST912"]),
         ("a = np.zeros(3)\ny = ms.Tensor(a, ms.float32)\n", []),
-        ("y = ms.Tensor([1, 2])\n", []),
         ("y = ms.Tensor(np.mean(x))\n", []),  # a number, which from_numpy refuses
         ("y = ms.Tensor(np.mean(x, axis=0))\n", ["MST912"]),
-        ("a = np.allclose(x, y)\ny = ms.Tensor(a)\n", []),
         ("a = np.sum(x)\na = a.astype('float32')\ny = ms.Tensor(a)\n", []),
-        ("y = ms.Tensor(np.float32(x))\n", []),
         ("y = ms.Tensor(np.random.rand())\n", []),
-        ("y = ms.Tensor(np.random.rand(2, 3))\n", ["MST912"]),
         ("y = ms.Tensor(np.random.normal(0, 1, size=shape))\n", ["MST912"]),
     ],
 )
@@ -237,31 +173,19 @@ class Cell(nn.Cell):
     [
         ("pass", "self, *args", "args[-1]", ["MST918"]),
         ("pass", "self, x, y, out, dout", "x * dout", ["MST918"]),
-        ("pass", "self, x, y, out, dout", "f(x, y, out, dout)", []),  # nothing to leave out
         ("pass", "self, *args", "f(args[0], args[1], args[2], args[3])", []),
         ("self.used_bprop_inputs = []", "self, *args", "args[-1]", []),
         ("self.used_bprop_inputs = []", "self, *args", "args[3]", []),  # dout
         ("self.used_bprop_inputs = []", "self, *args", "args[2]", ["MST919"]),  # the output
         ("self.used_bprop_inputs = [0]", "self, *args", "args[0] * args[1]", ["MST919"]),
-        ("self.used_bprop_inputs = [0, 1]", "self, *args", "args[0] * args[1]", []),
-        ("self.used_bprop_inputs = [0]", "self, x, y, out, dout", "x * dout", []),
         ("self.used_bprop_inputs = [0]", "self, x, y, out, dout", "y * dout", ["MST919"]),
         ("self.used_bprop_inputs = [-2]", "self, *args", "args[-2]", ["MST919"]),
         ("self.used_bprop_inputs = [0] if both else [1]", "self, *args", "args[0]", []),  # not written out
-        ("self.used_bprop_inputs = [0]", "self, *args", "f(*args)", []),
     ],
 )
 def test_backward_passes(listed: str, arguments: str, reads: str, expected: list[str]) -> None:
     text = CELL.replace("LISTED", listed).replace("ARGUMENTS", arguments).replace("READS", reads)
     assert ids(text) == expected
-
-
-def test_optimizers() -> None:
-    text = (
-        "from mindspore import nn\n{}\nclass O(nn.Optimizer):\n    {}\n    def construct(self, g):\n        return g\n"
-    )
-    assert ids(text.format("", "")) == ["MST920"]
-    assert ids(text.format("from mindspore import jit", "@jit")) == []
 
 
 def test_positions_count_characters() -> None:
@@ -311,33 +235,6 @@ def test_the_nodes_of_a_tree_are_those_of_the_standard_library() -> None:
     assert {"MatchMapping", "JoinedStr", "AugAssign"} - {type(node).__name__ for node in usual} == {"AugAssign"}
 
 
-def test_what_fills_a_span_is_found_and_nothing_else() -> None:
-    module = module_of(parse_python(EVERY_FORM, Path("a.py")))
-    kinds = (ast.Call, ast.Name, ast.Attribute, ast.keyword)
-    asked = 0
-    for node in module.nodes:
-        if isinstance(node, kinds):
-            span = module.span(node)
-            alike = [one for one in module.nodes if isinstance(one, kinds) and module.span(one) == span]
-            assert module.at(span, *kinds) is alike[0]
-            assert module.at(span._replace(end=span.end + 1), type(node)) is None
-            asked += 1
-    assert asked > 40
-    assert module.at(None, ast.Name) is None
-
-
-def test_files(tmp_path: Path) -> None:
-    file = tmp_path / "a.py"
-    file.write_bytes("\ufeffimport mindspore\r\nmindspore.set_deterministic(True)\r\n".encode())
-    (finding,) = lint_python(parse_python(content(file), file))
-    assert (finding.location.line, finding.location.column) == (2, 1)
-    file.write_text("import mindspore\nx = (\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"a\.py:2:5: is not valid Python"):
-        parse_python(content(file), file)
-    with pytest.raises(ConfigError, match="no such file"):
-        parse_python(content(tmp_path / "b.py"), tmp_path / "b.py")
-
-
 _LADDER = "if a:\n    b = 0\n" + "elif a:\n    b = 1\n" * 3000
 
 
@@ -382,42 +279,24 @@ def test_hostile_code_is_refused_or_read(text: str) -> None:
         assert "Python" in str(error)  # noqa: PT017 - both ways out are fine
 
 
-WORDS = st.sampled_from(
-    [
-        *(
-            "import mindspore as ms",
-            "from mindspore import ops",
-            "for x in y:",
-            " optimizer(x)",
-            " print(loss)",
-            "x = ",
-        ),
-        *(
-            "ops.cat(x)",
-            "class A(ms.nn.Cell):",
-            " def bprop(self, *args):",
-            "  return args[0]",
-            "if x.max():",
-            " x.item()",
-        ),
-    ]
-)
+LINES = """\
+import mindspore as ms
+from mindspore import ops
+for x in y:
+ optimizer(x)
+ print(loss)
+x =\x20
+ops.cat(x)
+class A(ms.nn.Cell):
+ def bprop(self, *args):
+  return args[0]
+if x.max():
+ x.item()"""
 
 
-@given(st.lists(WORDS, max_size=12))
+@given(st.lists(st.sampled_from(LINES.splitlines()), max_size=12))
 def test_no_code_makes_a_check_crash(lines: list[str]) -> None:
     try:
         assert "MST001" not in ids("\n".join(lines))
     except ConfigError:
         return
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (SITE_PACKAGES / "mindformers").is_dir(), reason="mindformers is not installed")
-def test_the_installed_mindformers_can_be_checked() -> None:
-    found: dict[str, int] = {}
-    for path in sorted((SITE_PACKAGES / "mindformers" / "core").rglob("*.py")):
-        for finding in lint_python(parse_python(content(path), path)):
-            found[finding.id] = found.get(finding.id, 0) + 1
-    assert "MST001" not in found
-    assert found

@@ -129,29 +129,18 @@ def test_growing_lists(line: str, found: bool) -> None:  # noqa: FBT001
     assert has(text, "growing-list-of-tensors") is found
 
 
-def test_waiting_for_the_device_itself() -> None:
-    text = STEP.format(maker=MADE[0], name="step", call=MADE[1], wait="pass", result="loss = ")
-    for line in ("ms.runtime.synchronize()", "ms.hal.synchronize()", "ms.runtime.current_stream().synchronize()"):
-        assert has(f"{text}    {line}\n", "waiting-in-step"), line
-        assert not has(f"{text}    if i % 9 == 0:\n        {line}\n", "waiting-in-step"), line
-    assert not has(f"{text}    pool.synchronize()\n", "waiting-in-step")
-
-
 @pytest.mark.parametrize(
     ("value", "tensor"),
     [
         ("mint.ones((3,))", True),
         ("x + 1", True),
         ("x.reshape(-1)", True),
-        ("x[0]", True),
         ("P.MatMul()(x, x)", True),
         ("net", False),
         ("x.shape", False),
-        ("x.tolist()", False),
         ("ops.shape(x)", False),
         ("mint.split(x, 2)", False),
         ("[1, 2]", False),
-        ("other(x)", False),
     ],
 )
 def test_sum_of_what_is_a_tensor(value: str, tensor: bool) -> None:  # noqa: FBT001
@@ -215,28 +204,17 @@ def test_compiled_functions_are_graphs() -> None:
         assert not has(code.format(mark=mark), "tensor-decides")
 
 
-def test_contiguous_behind_a_view() -> None:
-    for view in ("mint.transpose(x, 0, 1)", "x.transpose(0, 1)", "x.permute(1, 0)", "mint.permute(x, (1, 0))"):
-        assert has(f"def f(x: Tensor):\n    return {view}.contiguous()\n", "needless-contiguous"), view
-        assert not has(f"def f(x: Tensor):\n    return {view}.contiguous().view(-1)\n", "needless-contiguous"), view
-        assert not has(f"def f(x: Tensor):\n    return {view}\n", "needless-contiguous")
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ("memory_optimize_level='O3'", "refused-context-value"),
-        ("mode=2", "refused-context-value"),
         ("mode=True", "refused-context-value"),
         ("exec_order='fast'", "refused-context-value"),
-        ("save_graphs=5", "refused-context-value"),
         ("pynative_sync=True", "unknown-context-key"),
         ("**{'deterministic': 'ON'}", "deterministic-in-code"),
         ("**dict(pynative_synchronize=True)", "synchronous-in-code"),
         ("**settings", "synchronous-in-code"),
-        ("mode=1", ""),
         ("save_graphs=True", "deprecated-context-key"),
-        ("max_device_memory='54GB'", "deprecated-context-key"),
     ],
 )
 def test_settings(arguments: str, expected: str) -> None:
@@ -270,16 +248,13 @@ def environment(tmp_path: Path, lines: Iterable[str]) -> list[str]:
     [
         (["os.environ['MS_ALLOC_CONF'] = 'enable_vmm:True'", "os.environ['MS_ALLOC_CONF'] = 'vmm_align_size:20MB'"], ["replaced-settings"]),
         (["os.environ['MS_ALLOC_CONF'] = 'enable_vmm:True'", "os.environ['MS_ALLOC_CONF'] += ',a:b'"], []),
-        (["os.environ['MS_SIMULATION_LEVEL'] = '1'"], ["simulation-on"]),
         (["os.environ['MS_SIMULATION_LEVEL'] = str(1)"], ["simulation-on"]),
         (["if args.simulate:", "    os.environ['MS_SIMULATION_LEVEL'] = '1'"], []),
         (["os.putenv('MS_DEV_LAUNCH_BLOCKING', '1')"], ["blocking-launch"]),
         (["level = '1'", "os.environ['MS_DEV_LAUNCH_BLOCKING'] = level"], ["blocking-launch"]),
-        (["os.environ.update({'MS_DEV_LAUNCH_BLOCKING': '1'})"], ["blocking-launch"]),
         (["os.environ.update(MS_DEV_LAUNCH_BLOCKING='1')"], ["blocking-launch"]),
         (["os.environ.setdefault('MS_ALLOC_CONF', 'enable_vnm:True')"], ["unknown-setting"]),
         (["os.environ['MS_ALLOC_CONF'] = other()"], []),
-        (["os.environ['MS_ALLOC_CONF'] = 'enable_vmm=True'"], ["allocator-setting-in-code"]),
     ],
 )  # fmt: skip
 def test_variables_set_in_code(tmp_path: Path, lines: list[str], expected: list[str]) -> None:

@@ -13,7 +13,6 @@ from ms_tune.lint.settings import (
     ProjectSettings,
     Selection,
     check_selectors,
-    fits,
     load_settings,
     path_matches,
     settings_for,
@@ -106,10 +105,7 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
     [
         ("a = ", "is not valid TOML"),
         ("selekt = []", "unknown setting 'selekt'; did you mean 'select'?"),
-        ("zzz = []", "unknown setting 'zzz'"),
         ("select = 'a'", "'select' must be a list of strings"),
-        ("ignore = [1]", "'ignore' must be a list of strings"),
-        ("baseline = 1", "'baseline' must be a string"),
         ("severity = 1", "'severity' must be a table"),
         ("[severity]\na = 'bad'", "'severity.a' is 'bad', but must be one of error, warning, info"),
         ("profile = 'fast'", "'profile' is 'fast', but must be one of performance, debug-memory, reproducible"),
@@ -134,24 +130,6 @@ def test_mistakes_in_pyproject_name_the_table(tmp_path: Path) -> None:
         load_settings(tmp_path / "ms-tune.toml")
     with pytest.raises(ConfigError):
         load_settings(tmp_path / "missing.toml")
-
-
-@pytest.mark.parametrize(
-    ("selector", "expected"),
-    [
-        ("MST101", True),
-        ("MST1", True),
-        ("MST", True),
-        ("duplicate-key", True),
-        ("correctness", True),
-        ("all", True),
-        ("MST2", False),
-        ("duplicate", False),
-        ("mst101", False),
-    ],
-)
-def test_selectors(selector: str, *, expected: bool) -> None:
-    assert fits(selector, check("duplicate-key")) is expected
 
 
 def test_the_command_line_wins() -> None:
