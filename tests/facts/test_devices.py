@@ -10,14 +10,11 @@ from hypothesis import strategies as st
 
 from ms_tune.facts.devices import (
     chip_named,
-    chips,
     communicator_bytes,
-    default_chip,
     fastest_peak,
     free_of_card,
     peak_named,
     pool_of,
-    workspace_bytes,
 )
 from ms_tune.units import GIB, MIB
 
@@ -27,14 +24,6 @@ def test_a_chip_goes_by_all_its_names(name: str) -> None:
     chip = chip_named(name)
     assert chip is not None
     assert (chip.name, chip.card_bytes, chip.published) == ("910B", 64 * GIB, True)
-
-
-def test_what_nothing_is_known_about_is_none() -> None:
-    assert chip_named("910Z") is None
-    assert default_chip() is chip_named("910B")
-    assert len({name for chip in chips() for name in (chip.name, *chip.names)}) == sum(
-        1 + len(c.names) for c in chips()
-    )
 
 
 def test_the_pool_is_what_mindspore_logged() -> None:
@@ -48,29 +37,6 @@ def test_the_pool_is_what_mindspore_logged() -> None:
 def test_more_free_is_never_a_smaller_pool(one: int, other: int) -> None:
     small, large = sorted((one, other))
     assert pool_of(small) <= pool_of(large) <= large
-
-
-def test_a_card_that_is_known_by_its_size_leaves_the_least_that_is_known() -> None:
-    for chip in chips():
-        alike = [other.free_bytes for other in chips() if other.card_bytes == chip.card_bytes]
-        assert free_of_card(chip.card_bytes) == min(alike)
-
-
-@given(st.integers(1, 512), st.integers(1, 512))
-def test_a_larger_card_never_leaves_less(one: int, other: int) -> None:
-    small, large = sorted((one, other))
-    assert free_of_card(small * GIB) <= free_of_card(large * GIB) < large * GIB
-
-
-def test_reserves_are_those_that_were_published() -> None:
-    assert communicator_bytes() == 400 * MIB  # CANN: two buffers of HCCL_BUFFSIZE, 200 MB by default
-    assert communicator_bytes(100) == 200 * MIB
-    assert workspace_bytes() == 454 * MIB
-
-
-def test_a_sixteenth_and_ten_mebibytes_are_left_to_others() -> None:
-    for free, pool in ((32, 20), (34, 20), (12, 0), (11, 0), (64, 50), (1024, 950)):
-        assert pool_of(free * MIB) == pool * MIB, free
 
 
 def test_a_size_that_no_card_has_leaves_the_smallest_share_and_no_less_than_a_smaller_card() -> None:

@@ -48,10 +48,3 @@ def test_the_folder_tells(folder: str, version: str | None, tmp_path: Path, monk
     (tmp_path / folder).mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path / "missing.zip"), str(tmp_path)])
     assert installed_version("mindformers") == version
-
-
-def test_the_first_of_two_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for version in ("1.7.0", "1.9.0"):
-        (tmp_path / version / f"mindformers-{version}.dist-info").mkdir(parents=True)
-    monkeypatch.setattr(sys, "path", [str(tmp_path / version) for version in ("1.9.0", "1.7.0")])
-    assert installed_version("mindformers") == "1.9.0"

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ms_tune.facts.megatron import (
     Definition,
-    Pair,
     definitions,
     names,
-    names_by_dest,
-    pairs,
     parts_of,
     programs,
     releases_of,
     releases_on,
-    releases_with,
     tag,
-    unregistered,
 )
 
 RELEASES = ("2.0", "2.1", "2.2", "2.3", "26.0", "26.1")
@@ -55,39 +48,3 @@ def test_who_defines_an_argument_and_since_when() -> None:
     assert releases_of("--no-such-argument") == ()
     for name in ("--num-layers", "--swap-attention", "--recompute-modules"):
         assert [release for release in RELEASES if name in names(release)] == list(releases_of(name))
-
-
-def test_several_arguments_write_to_one_destination() -> None:
-    found = names_by_dest("2.3")
-    assert found["num_layers"] == ("--num-layers",)
-    assert sorted({name for given in found.values() for name in given}) == sorted(names("2.3"))
-    assert all(list(given) == sorted(given) for given in found.values())
-    several = next(dest for dest, given in found.items() if len(given) > 1)
-    assert all(several in {one.dest for one in definitions(name, "2.3")} for name in found[several])
-
-
-def test_sources_are_told_by_their_arguments() -> None:
-    part = "MindSpeed-LLM"
-
-    def of(release: str) -> frozenset[str]:
-        return frozenset(name for name in names(release) if any(one.part == part for one in definitions(name, release)))
-
-    for release in RELEASES:
-        assert release in releases_with(part, of(release))
-        assert release in releases_with(part, of(release) | {"--of-my-own"})
-    assert len(releases_with(part, of("26.1"))) < len(RELEASES)
-    assert releases_with(part, frozenset()) == releases_with(part, frozenset({"--of-my-own"})) == ()
-
-
-@pytest.mark.parametrize(("release", "known"), [("2.3", False), ("26.0", True)])
-def test_pairs_that_a_release_refuses(release: str, known: bool) -> None:  # noqa: FBT001 - a column
-    assert Pair("moe_allgather_overlap_comm", "use_ascend_mc2", excludes=True) in pairs(release)
-    assert (Pair("moe_alltoall_mc2", "moe_allgather_overlap_comm", excludes=True) in pairs(release)) is known
-    assert any(not pair.excludes for pair in pairs("26.1"))
-    assert pairs("2.0") == ()
-
-
-def test_arguments_that_the_parser_does_not_know() -> None:
-    assert unregistered("2.2")["--adaptive-cp-only-reschedule"] == ""
-    assert "--adaptive-cp-only-reschedule" not in unregistered("2.0")
-    assert not set(unregistered("26.1")) & set(names("26.1")) or any(unregistered("26.1").values())

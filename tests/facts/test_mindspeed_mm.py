@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ms_tune.dialects.mindspeed_mm.detect import is_config, is_tools
-from ms_tune.facts.mindspeed_mm import MultimodalSetting, ever, read, settings, unread
+from ms_tune.facts.mindspeed_mm import MultimodalSetting, ever, settings
 
 SHARDED = {"fully_shard_parallel_size": 8}
 
@@ -19,30 +19,16 @@ def test_settings_are_of_a_release() -> None:
     assert any(one.default is not None for one in settings("26.1").values())
 
 
-def test_what_is_read_and_not_declared_and_the_other_way_round() -> None:
-    assert {"features.chunkloss_plan", "features.update"} <= read("26.0")
-    assert "parallel.to_dict" in read("26.1")
-    assert "parallel.to_dict" not in read("26.0")
-    assert "parallel.tp_plan.colwise_parallel" in unread("26.0")
-    assert unread("26.1") <= ever()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "known"),
     [
         ({"parallel": SHARDED, "training": {}}, True),
-        ({"parallel": SHARDED, "data": {"x": 1}}, True),
-        ({"parallel": SHARDED, "tools": {}, "more": 1}, True),
         ({"parallel": {"fsdp_plan": {}}, "features": {}}, True),
-        ({"parallel": {"ulysses_parallel_size": 1, "x": 2}, "features": {}}, True),
         ({"parallel": {"ring_attention_size": 1}, "features": {}}, True),
         ({"parallel": SHARDED, "training": 1}, False),
         ({"parallel": SHARDED}, False),
-        ({"parallel": {"tensor": 1}, "training": {}}, False),
         ({"parallel": ["fsdp_plan"], "training": {}}, False),
         ({"training": {}}, False),
-        ([], False),
         (None, False),
     ],
     ids=str,
@@ -56,14 +42,10 @@ def test_a_yaml(data: object, known: bool) -> None:  # noqa: FBT001 - a column
     [
         ({"profile": {"profile_type": "static"}}, True),
         ({"profile": {}, "memory_profile": {}}, True),
-        ({"profile": {}, "memory_profile": {}, "sorafeature": {}}, True),
         ({"profile": {}}, False),
         ({"profile": {}, "memory_profile": 1}, False),
-        ({"profile": 1, "memory_profile": {}}, False),
         ({"memory_profile": {}}, False),
         ({"profile": {"profile_type": "static"}, "parallel": {}}, False),
-        ({"profile": {"profile_type": "static"}, "training": {}}, False),
-        ({"profile": {"profile_type": "static"}, "model": {}}, False),
         ({"profile": ["profile_type"]}, False),
         ([], False),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ms_tune.enums import YAML_DIALECTS, Dialect
+from ms_tune.enums import Dialect
 from ms_tune.facts.models import UNKNOWN, Field, ModelConfig, ValueOrigin, model_of
 
 STATIC, DYNAMIC = Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE
@@ -78,11 +78,6 @@ def test_of_an_unknown_class_only_what_is_written_is_known() -> None:
     assert model.value("moe_token_dispatcher_type") is UNKNOWN
 
 
-def test_a_release_may_not_know_a_class() -> None:
-    assert not core("1.8", model_type="telechat3").known
-    assert core("1.9", model_type="telechat3").known
-
-
 def test_a_folder_with_weights_that_nobody_opened_hides_what_is_left_out() -> None:
     config = Config(
         {"use_legacy": False, "pretrained_model_dir": "w", "model": {"model_config": {"model_type": "qwen3"}}}
@@ -113,22 +108,3 @@ def test_legacy_models() -> None:
     assert model.number("expert_num") == 1
     own = model_of(Config({"model": {"model_config": {"type": "Mine", "num_layers": 3}}}), STATIC, "1.6")
     assert (own.known, own.number("num_layers"), own.value("offset")) == (False, 3, UNKNOWN)
-
-
-def test_mindspeed() -> None:
-    model = model_of(Config({"model_config": {"num_layers": 3}}), Dialect.MINDSPEED_MS, "0.1")
-    assert (model.number("num_layers"), model.value("attention_type")) == (3, "self_attn")
-    assert model.value("hidden_size") is UNKNOWN
-
-
-@pytest.mark.parametrize("data", [{}, {"model": None}, {"model": []}, {"model": {"model_config": 3}}, {"model": 3}])
-@pytest.mark.parametrize("dialect", YAML_DIALECTS)
-def test_nothing_is_expected_of_a_config(data: dict[Any, Any], dialect: Dialect) -> None:
-    for legacy in (True, False):
-        model = model_of(Config({"use_legacy": legacy, **data}), dialect, "2.1")
-        assert model.value("num_layers") is UNKNOWN
-
-
-@pytest.mark.parametrize("value", [[], {}, 3, None, True])
-def test_a_name_may_be_anything(value: object) -> None:
-    assert core(model_type=value, architectures=value).kind is None

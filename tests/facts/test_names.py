@@ -12,7 +12,7 @@ from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.recompute import normalize_mindspeed_ms
 from ms_tune.dialects.operators import Tree, dynamic_model, layer_model
-from ms_tune.facts.models import cells_of, counterpart, family_of, models, rows
+from ms_tune.facts.models import cells_of, models
 from ms_tune.facts.query import VERSIONS, load
 
 FAMILIES = ("legacy", "glm", "core", "dynamic")
@@ -67,32 +67,9 @@ def test_megatrons_names_are_those_of_parts_that_its_layers_recompute() -> None:
     assert named == met == DENSE_PARTS | EXPERT_PARTS
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_model_of_a_family_is_known_and_has_counterparts(family: str) -> None:
-    for name in models(family):
-        if family != "dynamic":
-            assert any(layer_model(name, release) for release in VERSIONS)
-            assert family_of(name) == family
-        assert counterpart(name, "dynamic") in models("dynamic")
-        assert counterpart(name, "core") in models("core")
-
-
 @pytest.mark.parametrize("family", ["legacy", "glm", "core"])
 def test_cells_of_a_family_are_in_every_layer_of_its_first_model(family: str) -> None:
     model = layer_model(models(family)[0], VERSIONS[-1])
     assert model is not None
     for layer in model.every:
         assert set(cells_of(family)) <= {name for name, _ in layer.cells}
-
-
-def test_the_table_holds_what_is_read_and_nothing_else() -> None:
-    table = load("names")
-    assert table.keys() == {"families", "counterparts", "rows", "cells"}
-    families = {*table["families"], "mindspeed", "megatron"}
-    assert {family for row in ROWS for family in row} == families
-    for row in ROWS:
-        assert all(names and len(set(names)) == len(names) for names in row.values())
-        # Which of several goes with which of several others would be left open.
-        assert sum(len(names) > 1 for names in row.values()) <= 1, row
-    assert all(kinds.keys() <= {"core", "dynamic"} for kinds in table["counterparts"].values())
-    assert rows("legacy", "dynamic")[0] == (("attention_norm",), ("input_layernorm",))

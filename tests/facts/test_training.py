@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.enums import Dialect
-from ms_tune.errors import UnsupportedError
-from ms_tune.facts.query import default_release, release_of, release_or_default, served
-from ms_tune.facts.training import Framework, mindspeed_framework, package_folder, pynative_framework
+from ms_tune.facts.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.text import Message
 
 if TYPE_CHECKING:
@@ -75,27 +72,3 @@ def test_the_release_is_told_where_it_is_known(site: Path) -> None:
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: mindformers\nVersion: 2.1.0\n")
     assert pynative_framework() == Framework("mindformers.pynative", "MindFormers 2.1.0")
-
-
-def test_a_folder_is_that_of_a_package(site: Path) -> None:
-    write(site, {"mindspeed_ms/core/config.py": READS})
-    assert package_folder("mindspeed_ms") == site / "mindspeed_ms"
-    (site / "single.py").write_text("")
-    assert package_folder("single") is None
-    assert package_folder("no_such_package") is None
-    assert package_folder("no_such_package.inside") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "release"),
-    [("1.9", "1.9"), ("1.9.0", "1.9"), ("2.1.0rc1", "2.1"), ("1", None), ("1.5.0", None), ("1.90", None), ("", None)],
-)
-def test_served_releases(text: str, release: str | None) -> None:
-    default = default_release(Dialect.MINDFORMERS)
-    assert default in served(Dialect.MINDFORMERS)
-    assert release_or_default(text, Dialect.MINDFORMERS) == (release or default)
-    if release is None:
-        with pytest.raises(UnsupportedError):
-            release_of(text, Dialect.MINDFORMERS)
-    else:
-        assert release_of(text, Dialect.MINDFORMERS) == release
