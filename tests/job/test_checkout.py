@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -282,30 +280,3 @@ def test_git_tells_the_release_before_setup_does(files: dict[str, str], release:
         (tmp_path / ".git" / name).write_bytes(text.encode("utf-8", "surrogateescape"))
     assert find_checkout(config).releases == (release,)
     assert len(read_git_head(tmp_path).tags) <= 1
-
-
-def test_a_source_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = mindformers(tmp_path, "1.8.0")
-    known = find_checkout(config).classes
-    monkeypatch.setattr("ast.parse", None)
-    assert find_checkout(config).classes == known
-    assert set(known["optimizer"]) == {"Ours"}
-
-
-@pytest.mark.parametrize("around", ["", ".git", "mindformers"])
-def test_nothing_is_parsed_where_no_finding_asks(around: str, tmp_path: Path) -> None:
-    config = mindformers(tmp_path, "1.8.0")
-    (tmp_path / "mindformers" / "__init__.py").rename(tmp_path / "gone.py")
-    if around:
-        write_files(tmp_path, {f"{around}/__init__.py": ""})
-    config.write_text("recompute_config: {recompute: True}\nrunner_config: {epochs: 1}\nuse_parallel: True\n", "utf-8")
-    code = """import sys
-from ms_tune.cli.main import main
-main(["lint", sys.argv[1]])
-print(*(one for one in ("ms_tune.job.definitions", "ms_tune.job.checkout", "ast") if one in sys.modules))
-"""
-    command = [sys.executable, "-c", code, str(config)]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines()[-1] == (
-        "ms_tune.job.definitions ms_tune.job.checkout ast" if around == "mindformers" else ""
-    )

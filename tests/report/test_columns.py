@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ms_tune.report.console import pad, table_lines, terminal_width, text_width
-
-if TYPE_CHECKING:
-    import pytest
+from ms_tune.report.console import pad, table_lines, text_width
 
 TEXTS = st.text(st.sampled_from("ab层重 "), max_size=30).map(lambda text: " ".join(text.split()))
 ROWS = st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=5)
@@ -36,17 +31,6 @@ def test_what_is_too_wide_is_wrapped_between_words() -> None:
     ]
 
 
-def test_numbers_in_the_middle_cells_of_several_lines_and_words_that_set_the_width() -> None:
-    rows = [("a=1\nb=2", "1.5", "unattributed memory"), ("c=3", "10.25", "fits")]
-    assert list(table_lines(["settings", "GiB", "holds"], rows, right=(1,), width=29)) == [
-        "settings    GiB  holds",
-        "─────────────────────────────",
-        "a=1         1.5  unattributed",
-        "b=2              memory",
-        "c=3       10.25  fits",
-    ]
-
-
 @given(ROWS, st.integers(20, 90))
 def test_lines_keep_to_the_width_and_words_stay_whole(rows: list[tuple[str, str, str]], width: int) -> None:
     lines = list(table_lines(["a", "b", "c"], rows, right=range(1), width=width))
@@ -66,13 +50,6 @@ def test_padding_fills_up_to_a_width(text: str, width: int, right: bool) -> None
     assert text_width(padded) == max(width, text_width(text))
     assert padded.strip() == text
     assert padded.endswith(text) if right else padded.startswith(text)
-
-
-def test_without_a_terminal_a_table_is_as_wide_as_a_file_likes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    assert terminal_width() == 100
-    monkeypatch.setenv("COLUMNS", "71")
-    assert terminal_width() == 71
 
 
 def test_identifiers_are_broken_last() -> None:

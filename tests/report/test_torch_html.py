@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.footprint.torch_report import BEFORE, analyse_snapshot, compare_snapshots, trace_lives
+from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, trace_lives
 from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.report.memory_export import write_torch_perfetto
@@ -70,19 +70,6 @@ def test_the_page_has_the_blocks_and_the_figures(report: TorchReport) -> None:
     assert all(data["texts"][f"content.{name}"]["zh"] for name in data["contents"])
     assert data["texts"]["when"] == {"en": "after event {tick}", "zh": "事件 {tick} 之后"}
     assert data["texts"]["make-up"]["en"] == "Memory by category at the peak"
-
-
-def test_what_was_there_before_the_recording_is_told_apart(tmp_path: Path) -> None:
-    report = report_of(saved(Program(NPU, seed=5).run(), tmp_path / "s.pickle"), at=1)
-    assert report.event == 1
-    program = Program(NPU, seed=5).run()
-    program.events = program.events[40:]
-    later = report_of(saved(program, tmp_path / "later.pickle"))
-    lives = trace_lives(later)
-    before = lives.start < 0
-    assert before.any()
-    assert {lives.contents[code] for code in lives.content[before].tolist()} <= {*lives.contents[:-1], BEFORE}
-    assert data_of(snapshot_html(lives, None, Language.ZH))["language"] == "zh"
 
 
 def test_a_page_names_the_moment_that_it_is_about(tmp_path: Path) -> None:
