@@ -15,7 +15,7 @@ import pytest
 from ms_tune.memory.diff import compare_reports
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.report import memory_html
-from ms_tune.report.memory_curve import bands_of, thin_curve
+from ms_tune.report.memory_curve import bands_of, block_graph, thin_curve
 from ms_tune.report.memory_html import pack_rank_blocks, report_html
 from ms_tune.text import Language
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
@@ -142,3 +142,13 @@ def test_thinned_curves_keep_their_extremes(run: str) -> None:
     totals = np.array(list(bands.used.values())).sum(axis=0)
     assert totals.tolist() == [rank.curve.bytes_at(tick) for tick in bands.tick]
     assert totals.max() == rank.curve.peak_bytes
+
+
+def test_the_block_graph_reaches_its_top_at_the_peak() -> None:
+    curve = rank_of(LLAMA).curve
+    lines = block_graph(curve, 60, 5, [])
+    assert len(lines) == 5
+    assert all(len(line) == 60 for line in lines)
+    first, last = int(curve.tick[0]), int(curve.tick[-1])
+    column = (curve.peak_tick - first) * 60 // (last - first + 1)
+    assert lines[0][column] == "█"
