@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ms_tune.facts.devices import (
     chip_named,
+    chips,
     communicator_bytes,
     fastest_peak,
     free_of_card,
@@ -37,6 +38,18 @@ def test_the_pool_is_what_mindspore_logged() -> None:
 def test_more_free_is_never_a_smaller_pool(one: int, other: int) -> None:
     small, large = sorted((one, other))
     assert pool_of(small) <= pool_of(large) <= large
+
+
+def test_a_card_that_is_known_by_its_size_leaves_the_least_that_is_known() -> None:
+    for chip in chips():
+        alike = [other.free_bytes for other in chips() if other.card_bytes == chip.card_bytes]
+        assert free_of_card(chip.card_bytes) == min(alike)
+
+
+@given(st.integers(1, 512), st.integers(1, 512))
+def test_a_larger_card_never_leaves_less(one: int, other: int) -> None:
+    small, large = sorted((one, other))
+    assert free_of_card(small * GIB) <= free_of_card(large * GIB) < large * GIB
 
 
 def test_a_size_that_no_card_has_leaves_the_smallest_share_and_no_less_than_a_smaller_card() -> None:
