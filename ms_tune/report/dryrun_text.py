@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import BesideTheory, DryrunResult, StageResult
     from ms_tune.report.console import Console
 
-_SHOWN_STAGES = 3  # without --verbose
+_SHOWN_STAGES = 2  # without --verbose
 _SHOWN_CHANGES = 12
 _SHOWN_HOLDERS = 5
 _OWN = "ms_tune/"  # in locations of the reference transformer's allocations
