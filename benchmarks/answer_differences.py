@@ -46,6 +46,7 @@ _SCREEN = "check shows its screen, with the findings, for a config whose job can
 EXPECTED: dict[str, str] = {
     r"check files\[\] is new: .*": _SCREEN,
     r'check files\[\]\.memory: "(not told by|will not fit, by|far below).* -> "(inconclusive|estimated to).*': _WORDS,
+    r'check files\[\]\.change\.text: ".*about a third slower.*" -> ".*about 33% slower.*"': _WORDS,
     r'migrate proof\[\]\.detail: "\d+ parameters, .*bytes.*" -> "[\d,]+ parameters, .*GiB.*"': _WORDS,
     r'.*\[bool-counts\]\.message: .*counts as one layer\." -> ".*counts as 1\."': _WORDS,
     r'check stderr: ".*error: .*" -> \(nothing\)': _SCREEN,
