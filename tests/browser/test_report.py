@@ -49,7 +49,7 @@ def _clean(page: Browser) -> None:
 def test_it_opens_clean_and_shows_the_peak(page: Browser) -> None:
     _clean(page)
     assert "15.99 GiB" in page.text("facts")
-    assert page.text("live-title").startswith("Alive at tick 43,685: 1,221 blocks, 15.99 GiB")
+    assert page.text("live-title").startswith("Live blocks at tick 43,685: 1,221 blocks, 15.99 GiB")
     assert page.run("State.blocks.count") == 97143
     assert page.run("State.blocks.curve.used.reduce((a, b) => Math.max(a, b))") == 17166286336
     assert page.run("liveAt(State.blocks, 43685).reduce((a, b) => a + State.blocks.size[b], 0)") == 17166286336
@@ -103,7 +103,7 @@ def test_click_freezes_a_moment(page: Browser) -> None:
     _mouse(page).move_to_element(_over(page)).click().perform()
     tick = page.run("State.tick")
     assert tick != 43685
-    assert f"Alive at tick {tick:,}" in page.text("live-title")
+    assert f"Live blocks at tick {tick:,}" in page.text("live-title")
     assert f"tick {tick:,}" in page.text("flame-title")
     assert f"tick {tick:,}" in page.text("map-title")
     page.driver.find_element("id", "go-peak").click()
@@ -275,7 +275,7 @@ def test_a_snapshot_without_a_history_is_about_one_moment(browser: Browser, tmp_
     page = _opened(browser, tmp_path, "memory", str(snapshot))
     _clean(page)
     assert page.text("make-up").startswith("Memory by category at the time of the snapshot")
-    assert page.text("live-title").startswith("Alive at the time of the snapshot: ")
+    assert page.text("live-title").startswith("Live blocks at the time of the snapshot: ")
     assert page.text("map-title") == "Address map at the time of the snapshot"
     assert page.run("$('over-time').hidden && $('remedies').hidden")
     shown = str(page.run("document.querySelector('main').innerText"))
