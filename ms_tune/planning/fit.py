@@ -169,11 +169,9 @@ def fit_table(
 
 
 def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[RecomputeMode, int]]) -> FitReport:
-    """Return a report about another plan than the one found.
-
-    The lower bound stays valid, because it applies to all plans.
-    """
-    costs = costs_of(table)
+    """Return a report about another plan and table than those found, with the lower bound of that table from a quick search."""
+    found = search_plans(table, Effort.QUICK, report.seed, lambda _progress: None, cells)
+    costs = found.costs
     state = costs.state_of(cells)
     planned = _evaluate_state(costs, state, drawn=True)
     stage, step = _find_fullest_stage(planned), int(costs.step_ticks(state[None])[0])
@@ -182,7 +180,8 @@ def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[Recom
         table=table,
         planned=planned,
         nearest=None,
-        optimal=report.lower_bound >= planned.time,
+        lower_bound=float(found.bound * costs.unit),
+        optimal=found.bound >= step,
         binding_stage=stage,
         critical=critical_cells(costs, state),
         one_gib_more=gain_of_one_gib(PlanSearch(table, costs, BestState(step, state)), stage, report.seed),

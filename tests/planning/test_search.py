@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.planning import fit as planning_fit
-from ms_tune.planning.fit import FitReport, fit_table
+from ms_tune.planning.fit import FitReport, fit_table, with_plan
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import cells_of
 from ms_tune.units import MIB
@@ -80,6 +80,19 @@ def test_the_public_cases_are_solved_to_the_end(table: CostTable, best: float) -
     sound(table, report)
     assert report.planned is not None
     assert (report.planned.time, report.lower_bound, report.optimal) == (best, best, True)
+
+
+def test_a_plan_is_not_proved_optimal_by_the_bound_of_a_tighter_table() -> None:
+    tight = fit_table(CASE_A, effort=Effort.QUICK)
+    assert tight.planned is not None
+    roomier = CASE_A._replace(limit_bytes=CASE_A.limit_bytes * 2)
+    best = fit_table(roomier, effort=Effort.QUICK)
+    assert best.planned is not None
+    assert best.planned.time < tight.lower_bound
+    kept = with_plan(tight, roomier, tight.planned.cells)
+    sound(roomier, kept)
+    assert kept.lower_bound <= best.planned.time
+    assert not kept.optimal
 
 
 def test_a_plan_that_is_there_is_what_100_is() -> None:
