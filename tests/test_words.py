@@ -44,7 +44,7 @@ CEILINGS: dict[str, tuple[float, float, float, float]] = {
 # Other faults of style, at most.
 LIMITS = {
     "texts with sentences of more than 40 words": 0,
-    "texts with sentences of more than 25 words": 4,
+    "texts with sentences of more than 25 words": 0,
     "sentences of pages with more than 40 words": 0,
     "sentences of pages with more than 30 words": 5,
     "paragraphs of pages with more than 120 words": 0,

@@ -370,11 +370,11 @@ def _name(action: argparse.Action) -> str:
     value = action.metavar if isinstance(action.metavar, str) else "|".join(map(str, action.choices or ("VALUE",)))
     import textwrap  # noqa: PLC0415 - start-up time
 
-    value = textwrap.shorten(value, 24, placeholder="..")
+    value = textwrap.shorten(value, 24, placeholder="...")
     return f"{name}{value}" if value.startswith("[=") else f"{name} {value}"
 
 
 def _place(action: argparse.Action) -> str:
     name = str(action.metavar or action.dest)
-    name = f"{name}.." if action.nargs in ("*", "+") else name
+    name = f"{name}..." if action.nargs in ("*", "+") else name
     return f"[{name}]" if action.nargs in ("?", "*") else name

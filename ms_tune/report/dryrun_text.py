@@ -162,7 +162,7 @@ def _next_command(result: DryrunResult) -> str:
     # cheapest plan that fits. If it fits with fewer layers: run all layers. If it fits: look at the memory.
     run = result.runs[0]
     if run.packaged:
-        return "ms-tune dryrun config.yaml"
+        return "ms-tune dryrun your_config.yaml"
     if result.stages and result.verdict.outcome is not Fit.FITS and run.recomputes:
         return f"ms-tune fit {run.config_name}"
     if run.shrunk and result.stages and result.worst.extrapolation is None:

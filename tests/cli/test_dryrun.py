@@ -145,7 +145,7 @@ class TestJson:
         assert stage["theory"]["weights"] == {"bytes": 2143363072, "measured_bytes": 0, "difference": -1.0}
         assert set(result["largest"][0]) == {"bytes", "count", "operator", "category", "where", "name"}
         assert (Path(result["run"]) / "manifest.json").is_file()
-        assert "simulating" in err
+        assert "Simulating" in err
 
     def test_its_sentences_are_in_the_users_language(self, ms_tune: Run, child: Child) -> None:
         child(good_child())
@@ -175,7 +175,7 @@ class TestText:
         assert "Sample run: stage 0, rank 0, 4 of 32 layers. The figures below are for the sample." in out
         assert "without CANN (stubs), simulation level 1" in out
         assert "a comparison with a real NPU: none has been made" in out
-        assert "next: ms-tune dryrun config.yaml" in out
+        assert "next: ms-tune dryrun your_config.yaml" in out
         assert "warning" not in err
 
     def test_what_lives_for_the_whole_run_stands_beside_theory(self, ms_tune: Run, child: Child) -> None:
@@ -232,7 +232,7 @@ class TestText:
             ),
             (("--run-dir", "kept", "config.yaml"), GIB, "ms-tune memory kept"),
             (("config.yaml",), 62 * GIB, "ms-tune fit config.yaml"),
-            ((), GIB, "ms-tune dryrun config.yaml"),
+            ((), GIB, "ms-tune dryrun your_config.yaml"),
         ],
     )
     def test_the_next_command_is_told(
