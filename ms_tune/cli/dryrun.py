@@ -143,9 +143,9 @@ def _check_machine(arguments: Namespace, console: Console) -> ExitCode:
         own = {"script": dryrun_check.script_json(script)} if script is not None else {}
         console.write_json({**dryrun_check.machine_json(check), **own})
     else:
-        dryrun_check.show_machine(check, console)
+        dryrun_check.show_machine(check, console, quiet=arguments.quiet)
         if script is not None:
-            dryrun_check.show_script(script, console)
+            dryrun_check.show_script(script, console, quiet=arguments.quiet)
     return ExitCode.USAGE if check.problem or (script is not None and script.problems) else ExitCode.OK
 
 

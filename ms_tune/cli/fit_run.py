@@ -204,7 +204,7 @@ def _plan_config(arguments: Namespace, console: Console) -> int:
 
 
 def _explain_config(arguments: Namespace, console: Console) -> int:
-    for name in ("write", "diff", "no_verify", "html", "export_table", "swap_bandwidth"):
+    for name in ("write", "diff", "no_verify", "html", "export_table", "swap_bandwidth", "verbose", "quiet"):
         if getattr(arguments, name):
             option = f"--{name.replace('_', '-')}"
             raise UsageError(msg("cli.usage.not-allowed", argument=option, other="--explain"))

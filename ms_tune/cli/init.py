@@ -60,7 +60,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("destination", "init.help.destination", nargs="?", metavar="DEST", type=Path)
     parser.flag("--list", "init.help.list")
     parser.flag("--force", "init.help.force")
-    parser.add_common_arguments()
+    parser.add_common_arguments(verdict=False)
     return parser
 
 

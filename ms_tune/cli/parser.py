@@ -133,11 +133,12 @@ class Parser(argparse.ArgumentParser):
         """Add an option with a file as its value."""
         self.option(name, text_id, type=Path, metavar="FILE", **how)
 
-    def add_common_arguments(self, *, json: bool = True) -> None:
-        """Add the common options; ``--json``, ``-v`` and ``-q`` only for commands that show a result."""
+    def add_common_arguments(self, *, json: bool = True, verdict: bool = True) -> None:
+        """Add the options of every command: ``--json`` only for one with a result, ``-v`` and ``-q`` only for one with a verdict."""
         self.option("--lang", "cli.help.lang", choices=[language.value for language in Language])
         if json:
             self.flag("--json", "cli.help.json")
+        if json and verdict:
             length = self.add_mutually_exclusive_group()
             self.flag("-v, --verbose", "cli.help.verbose", into=length)
             self.flag("-q, --quiet", "cli.help.quiet", into=length)

@@ -36,7 +36,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("--markdown", "rule.help.markdown", metavar="FOLDER", type=Path)
     parser.file("--checklist", "rule.help.checklist", action="append", default=[])
     parser.flag("--try", "rule.help.try", dest="tries")
-    parser.add_common_arguments()
+    parser.add_common_arguments(verdict=False)
     return parser
 
 

@@ -44,7 +44,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("--framework-version", "schema.help.version", metavar="VERSION")
     parser.file("--install", "schema.help.install")
     parser.file("--output", "schema.help.output")
-    parser.add_common_arguments()
+    parser.add_common_arguments(verdict=False)
     return parser
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 
-def show_machine(check: MachineCheck, console: Console) -> None:
-    """Show the facts about the machine, one per line."""
+def show_machine(check: MachineCheck, console: Console, *, quiet: bool) -> None:
+    """Show the facts about the machine, one per line, and whether dryrun works; if ``quiet``, only the latter."""
     absent = console.text("dryrun.check.absent")
     backend = console.text(f"dryrun.check.{check.backend.value}") if check.backend else absent
     built = str(check.cann) if check.cann else console.text("dryrun.check.not-built")
@@ -39,7 +39,7 @@ def show_machine(check: MachineCheck, console: Console) -> None:
         "mindspeed": check.mindspeed.name if check.mindspeed else console.text("dryrun.model.reference"),
         "pynative": pynative,
     }
-    for name, value in rows.items():
+    for name, value in () if quiet else rows.items():
         console.write(console.labelled(console.text(f"dryrun.check.label.{name}"), value))
     if check.problem:
         console.write("")
@@ -67,8 +67,19 @@ def machine_json(check: MachineCheck) -> dict[str, object]:
     }
 
 
-def show_script(check: ScriptCheck, console: Console) -> None:
-    """Show each job with the packages that its program would find, then the problems."""
+def show_script(check: ScriptCheck, console: Console, *, quiet: bool) -> None:
+    """Show each job with the packages that its program would find, then the problems; if ``quiet``, only the latter."""
+    if not quiet:
+        _show_jobs(check, console)
+    for problem, hint in check.problems:
+        console.write(console.labelled(console.paint(console.text("stack.no"), "red"), console.say(problem)))
+        if hint:
+            console.write(f"  {console.labelled(console.text('cli.hint'), console.say(hint))}")
+    if not check.problems:
+        console.write(console.paint(console.text("stack.yes"), "green"))
+
+
+def _show_jobs(check: ScriptCheck, console: Console) -> None:
     console.write_section("stack.script", command=shlex.join(check.command))
     for job in check.jobs:
         if job.job.ranks:
@@ -76,12 +87,6 @@ def show_script(check: ScriptCheck, console: Console) -> None:
         for line in _job_lines(job, console):
             console.write(f"  {line}")
     console.write("")
-    for problem, hint in check.problems:
-        console.write(console.labelled(console.paint(console.text("stack.no"), "red"), console.say(problem)))
-        if hint:
-            console.write(f"  {console.labelled(console.text('cli.hint'), console.say(hint))}")
-    if not check.problems:
-        console.write(console.paint(console.text("stack.yes"), "green"))
 
 
 def _job_lines(job: JobCheck, console: Console) -> Iterator[str]:

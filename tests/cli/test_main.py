@@ -482,3 +482,30 @@ class TestNumbersOfThousandsOfDigits:
         code, out, error = run(capsys, command, str(file))
         assert code in (ExitCode.FINDINGS, ExitCode.USAGE), error
         assert "itself failed" not in out + error
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "check examples/out_of_memory.yaml",
+        "normalize-recompute examples/out_of_memory.yaml",
+        "migrate yaml_templates/mindformers/qwen3_32b.yaml",
+        "metrics examples/slow_run/after.log",
+        "profile examples/slow_run/profile",
+    ],
+)
+def test_quiet_is_one_line_and_verbose_is_more(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    shown = {}
+    for option in ("", "-q", "-v"):
+        main([*line.split(), *option.split(), "--lang", "en"])
+        shown[option] = len(capsys.readouterr().out.splitlines())
+    assert 1 == shown["-q"] < shown[""] < shown["-v"]
+
+
+@pytest.mark.parametrize("line", ["rule MST402", "init --list", "schema mindformers", "fit --explain a.yaml"])
+def test_quiet_is_refused_where_there_is_no_verdict(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*line.split(), "--quiet", "--lang", "en"]) == ExitCode.USAGE
+    assert "--quiet" in capsys.readouterr().err
