@@ -75,7 +75,9 @@ def imports(module: Module) -> tuple[Import, ...]:
 
 
 def _by_name(module: Module) -> Iterator[Import]:
-    words: set[object] = {node.value for node in nodes(module) if isinstance(node, ast.Constant)}
+    package = module.name.rpartition(".")[0]  # may have the table of names
+    files = [one for one in modules() if one.name in (module.name, package)]
+    words: set[object] = {node.value for one in files for node in nodes(one) if isinstance(node, ast.Constant)}
     for node in nodes(module):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             named = _of_checks() if module.name == "ms_tune.lint.engine" else _names(node.args[0], words)

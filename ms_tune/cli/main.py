@@ -10,7 +10,8 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from ms_tune.cli.parser import Parser, UnknownArgumentError, fit_to_terminal, language_from_arguments
+from ms_tune.cli import COMMANDS
+from ms_tune.cli.parser import Parser, UnknownArgumentError, fit_to_terminal, language_from_arguments, list_commands
 from ms_tune.errors import USUAL, ExitCode, MsTuneError, UsageError, reason_of
 from ms_tune.facts.query import installed_version
 from ms_tune.report.console import Console
@@ -23,22 +24,6 @@ if TYPE_CHECKING:
     from typing import Any, TextIO
 
     from ms_tune.text import Language
-
-# Command name and the module that defines it. The one-line help of NAME is the text "NAME.summary".
-COMMANDS = {
-    "check": "check",
-    "lint": "lint",
-    "rule": "rule",
-    "schema": "schema",
-    "init": "init",
-    "normalize-recompute": "normalize",
-    "migrate": "migrate",
-    "dryrun": "dryrun",
-    "memory": "memory",
-    "fit": "fit",
-    "metrics": "metrics",
-    "profile": "profile",
-}
 
 _ASKED = "_ARGCOMPLETE"  # variable that a shell sets to request completions
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -100,6 +85,8 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
         if not rest:
             top.print_help()
             return ExitCode.USAGE
+    if rest[0] == "help" and COMMANDS.keys() & rest[1:2]:
+        rest = [*rest[1:], "--help"]  # also of a subcommand: `help memory plan`
     command = import_module(f"ms_tune.cli.{COMMANDS[rest[0]]}")
     parsed = command.build_parser(console.language).parse_args(rest[1:])
     code: int = command.run(parsed, console)
@@ -141,8 +128,7 @@ def _top_parser(language: Language) -> Parser:
     parser = Parser("ms-tune", language, "cli.description", "cli.examples")
     parser.option("--version", "cli.help.version", action="version", version=_version())
     parser.add_common_arguments(json=False)
-    summaries = "\n".join(f"  {name:<22}{parser.tr(f'{module}.summary')}" for name, module in COMMANDS.items())
-    parser.before_examples = f"{parser.tr('cli.title.commands')}:\n{summaries}\n\n"
+    parser.before_examples = f"{list_commands(parser.tr)}\n\n"
     parser.option("command", "cli.help.command", choices=list(COMMANDS), metavar="COMMAND", nargs="?")
     return parser
 

@@ -11,6 +11,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from ms_tune.cli import COMMANDS, TASKS
 from ms_tune.errors import MsTuneError, UsageError, closest
 from ms_tune.report.console import fold, folds, pad, terminal_width, text_width, usage_hint, wrap
 from ms_tune.text import Language, Message, msg, render
@@ -296,6 +297,15 @@ def _whole_help(parser: Parser) -> str:
         formatter.end_section()
     formatter.add_text(parser.epilog)
     return fit_to_terminal(formatter.format_help())
+
+
+def list_commands(tr: Callable[..., str]) -> str:
+    """Return the commands by task, with a line about each; ``tr`` returns the text with an ID."""
+    parts = []
+    for task, names in TASKS.items():
+        lines = [f"  {name:<22}{tr(f'{COMMANDS[name]}.summary')}" for name in names]
+        parts.append("\n".join([tr("cli.labelled", label=tr(f"cli.task.{task}"), text="").rstrip(), *lines]))
+    return "\n\n".join(parts)
 
 
 def fit_to_terminal(text: str) -> str:

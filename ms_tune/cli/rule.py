@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
@@ -10,7 +11,7 @@ from ms_tune.errors import ExitCode, UsageError, closest_check
 from ms_tune.lint.rules import all_rules, course, wrong_examples
 from ms_tune.lint.settings import settings_for
 from ms_tune.report.console import usage_hint
-from ms_tune.report.rule import MARK, reference, rules_json, write_rule, write_rules
+from ms_tune.report.rule import MARK, reference, rules_json, write_chapters, write_rule
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
 
@@ -60,7 +61,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         console.write_json(rules_json(chosen))
         return ExitCode.OK
     if arguments.all or arguments.search:
-        write_rules(chosen, console)
+        write_chapters(course(chosen), console)
     else:
         for position, rule in enumerate(chosen):
             if position:
@@ -87,20 +88,17 @@ def _find_rules(name: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
     if found:
         return found
     similar = closest_check(name, [known for ones in called.values() for one in ones for known in (one.name, one.id)])
-    hint = msg("rule.unknown.similar", similar=similar) if similar else msg("rule.unknown.hint")
-    count = 0 if similar else len(_search_rules(name, rules))
-    if count:
-        hint = msg("rule.unknown.search", count=count, name=name)
+    count = len(_search_rules(name, rules))
+    hint = msg("rule.unknown.search", count=count, word=quote(name)) if count else msg("rule.unknown.hint")
+    if similar:
+        hint = msg("cli.usage.similar", similar=similar, hint=hint)
     raise UsageError(msg("rule.unknown", name=name), hint)
 
 
-def _search_rules(word: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
-    """Return the checks whose id, name, title or explanation contains a word."""
-    return [
-        rule
-        for rule in rules
-        if any(word.lower() in text.lower() for text in (rule.id, rule.name, *rule.title, *rule.why, *rule.help))
-    ]
+def _search_rules(words: str, rules: Sequence[RuleEntry]) -> list[RuleEntry]:
+    """Return the checks whose id, name, texts or bad example contain all the words."""
+    texts = ((rule, "\n".join((rule.id, rule.name, *rule.title, *rule.why, *rule.help, rule.bad))) for rule in rules)
+    return [rule for rule, text in texts if all(word in text.lower() for word in words.lower().split())]
 
 
 def _write_reference(rules: Sequence[RuleEntry], folder: Path, console: Console) -> None:

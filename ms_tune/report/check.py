@@ -168,7 +168,7 @@ def _matters_lines(overview: Overview, console: Console, *, verbose: bool) -> It
         worst = f"{where}{name}{console.say(first.text)}"
         text = console.text("check.matters.worst", counts=console.listed(counts), worst=worst)
         line, *rest = _wrap_lines(text, 1 if overview.change is not None else _LINES)
-        yield line.replace(name, console.paint(name, SEVERITY_COLOURS[first.severity]), 1) if name else line
+        yield _linked_line(line, first, where, name, console)
         yield from rest
         return
     yield console.text("check.matters", counts=console.listed(counts))
@@ -182,8 +182,14 @@ def _matter_lines(number: int, one: Matter, console: Console) -> Iterator[str]:
     where = f"{one.path.name}:{one.line}: " if one.line is not None else ""
     name = f"{one.id} {one.name}".strip() or console.text("cli.error")
     first, *rest = _wrap_lines(f"{number} {where}{name}: {console.say(one.text)}", _LINES, indent="  ")
-    yield first.replace(name, console.paint(name, SEVERITY_COLOURS[one.severity]), 1)
+    yield _linked_line(first, one, where, name, console)
     yield from rest
+
+
+def _linked_line(line: str, one: Matter, where: str, name: str, console: Console) -> str:
+    if name:
+        line = line.replace(name, console.link(console.paint(name, SEVERITY_COLOURS[one.severity]), one.page), 1)
+    return line.replace(where, console.link(where, one.path), 1) if where else line
 
 
 def _memory_colour(overview: Overview) -> str:
@@ -257,7 +263,12 @@ def _overview_json(one: Overview, console: Console) -> dict[str, object]:
         "stages": [_stage_json(stage.stage, stage.verdict) for stage in one.stages],
         **record_json(one, "no_estimate_because", "counts", "fixable", "next"),
         "matters": [
-            {"file": matter.path, "message": matter.text, **record_json(matter, "severity", "id", "name", "line")}
+            {
+                "file": matter.path,
+                "message": matter.text,
+                **record_json(matter, "severity", "id", "name", "line"),
+                "more": {"command": f"ms-tune rule {matter.name}", "page": matter.page} if matter.id else None,
+            }
             for matter in one.matters
         ],
         "change": one.change

@@ -36,11 +36,12 @@ _PHRASE_END = (
     rf"|(?<=[^{_WIDE}])(?<![{_OPENING}])(?=[{_WIDE}])(?![{_CLOSING}])|(?<=[{_WIDE}])(?<![{_OPENING}])(?=[^{_WIDE}])(?![{_CLOSING}])"
 )
 _LETTER_END = rf"(?<=[{_WIDE}])(?<![{_OPENING}])(?=[{_WIDE}])(?![{_CLOSING}])"
-_ESCAPE = r"\033\[[0-9;]*m"
+_ESCAPE = r"\033\[[0-9;]*m|\033\]8;;[^\033]*\033\\"  # a colour, the start or the end of a link
 _LABEL = r" *(?:[-=] +(?:\w+(?:: |：))?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)"
 _WHOLE = r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|"
 _SET_IN = 2  # additional indentation of continued lines
 _NARROWEST = 8  # minimum width of a wrapped column
+_STDIN = Path("-")
 
 
 def folds() -> bool:
@@ -66,7 +67,9 @@ def width_of(stream: TextIO) -> int | None:
 
 
 def text_width(text: str) -> int:
-    """Return the columns that a text occupies; East Asian characters occupy two."""
+    """Return the columns that a text occupies; East Asian characters occupy two, colours and links none."""
+    if "\033" in text:
+        text = re.sub(_ESCAPE, "", text)
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
@@ -180,7 +183,7 @@ def fold(line: str, width: int) -> list[str]:
 
     Commands, which users copy, and words without blanks (paths) stay whole.
     """
-    if text_width(re.sub(_ESCAPE, "", line)) <= width or re.match(_WHOLE, line):
+    if text_width(line) <= width or re.match(_WHOLE, re.sub(_ESCAPE, "", line)):
         return [line]
     indent = line[: len(line) - len(line.lstrip(" "))]
     label = re.match(_LABEL, line)
@@ -307,9 +310,24 @@ class Console:
         wanted = self._in_colour if stream is None else wants_colour(stream)
         return f"{_ANSI[colour]}{text}\033[0m" if wanted else text
 
+    def link(self, text: str, target: str | Path | None) -> str:
+        """Return the text as a link to an address or a file, if the terminal shows links."""
+        if not target or target == _STDIN or not self._with_links:
+            return text
+        if isinstance(target, Path):
+            from urllib.parse import quote  # noqa: PLC0415 - start-up time
+
+            # With the machine's name, so that a terminal does not look for the file on another one.
+            target = f"file://{os.uname().nodename}{quote(str(target.absolute()))}"
+        return f"\033]8;;{target}\033\\{text}\033]8;;\033\\"
+
     @cached_property
     def _in_colour(self) -> bool:
         return wants_colour(sys.stdout)
+
+    @cached_property
+    def _with_links(self) -> bool:
+        return wants_links(sys.stdout)
 
 
 SEVERITY_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
@@ -323,12 +341,19 @@ def wants_colour(stream: TextIO) -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
 
+def wants_links(stream: TextIO) -> bool:
+    """Return whether to write links (OSC 8): on a terminal with colours that is not known to print them as garbage."""
+    term, desktop = os.environ.get("TERM", ""), os.environ.get("COLORTERM", "")
+    # The exceptions of GCC 14 (gcc/diagnostic-color.cc, auto_enable_urls).
+    spoilt = term in ("", "linux", "vt220") or (term == "xterm" and not desktop)
+    return (
+        stream.isatty() and wants_colour(stream) and not spoilt and desktop not in ("xfce4-terminal", "gnome-terminal")
+    )
+
+
 def usage_hint(program: str) -> Message:
     """Return a hint that names the command's help."""
     return msg("cli.usage.hint", program=program)
-
-
-_STDIN = Path("-")
 
 
 def shown_path(path: Path) -> str:

@@ -42,7 +42,7 @@ def write_lint(
     for file in report.files:
         for finding in file.findings if not statistics else ():
             if concise:
-                console.write_whole(_concise_line(finding, file, console))
+                console.write_whole(_concise_line(finding, file, report.settings, console))
             else:
                 console.write_prose(_finding_text(finding, file, report.settings, console) + "\n")
         for line in _list_fixes(file, console):
@@ -65,11 +65,20 @@ def _write_files(report: LintReport, console: Console) -> None:
     console.write("")
 
 
-def _concise_line(finding: Diagnostic, file: FileReport, console: Console) -> str:
-    place = f"{shown_path(file.path)}:{finding.location.line}:{finding.location.column}"
-    head = console.paint(_head_text(finding, console), SEVERITY_COLOURS[finding.severity])
+def _concise_line(finding: Diagnostic, file: FileReport, settings: ProjectSettings, console: Console) -> str:
+    head = _linked_head(finding, settings, console)
     message = " ".join(finding.sentence(console.language).split())
-    return f"{place}: {head} {finding.id}: {message}"
+    return f"{_linked_place(finding, file, console)}: {head} {finding.id}: {message}"
+
+
+def _linked_place(finding: Diagnostic, file: FileReport, console: Console) -> str:
+    place = f"{shown_path(file.path)}:{finding.location.line}:{finding.location.column}"
+    return console.link(place, file.path)
+
+
+def _linked_head(finding: Diagnostic, settings: ProjectSettings, console: Console) -> str:
+    head = console.paint(_head_text(finding, console), SEVERITY_COLOURS[finding.severity])
+    return console.link(head, settings.page(finding))
 
 
 def _head_text(finding: Diagnostic, console: Console) -> str:
@@ -146,12 +155,10 @@ def _finding_text(finding: Diagnostic, file: FileReport, settings: ProjectSettin
         _Label(related.location, "-", related.message.say(console.language), "cyan") for related in finding.related
     ]
     margin = len(str(max(label.span.line for label in labels)))
-    head = console.paint(_head_text(finding, console), colour)
     bar = console.paint(f"{'':{margin}} |", "dim")
-    place = f"{shown_path(file.path)}:{finding.location.line}:{finding.location.column}"
     lines = [
-        f"{head} {finding.id}: {finding.message.say(console.language)}",
-        f"{'':{margin}}{console.paint('-->', 'dim')} {place}",
+        f"{_linked_head(finding, settings, console)} {finding.id}: {finding.message.say(console.language)}",
+        f"{'':{margin}}{console.paint('-->', 'dim')} {_linked_place(finding, file, console)}",
         bar,
         *_frame_lines(file, labels, margin, console),
     ]

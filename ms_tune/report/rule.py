@@ -49,13 +49,16 @@ def write_rule(rule: RuleEntry, console: Console) -> None:
         _write_section("rule.evidence", "\n".join(lines), console)
 
 
-def write_rules(rules: Iterable[RuleEntry], console: Console) -> None:
-    """Write one line per check."""
-    rules = list(rules)
-    width = max(len(rule.name) for rule in rules)
-    for rule in rules:
-        name = console.paint(f"{rule.name:<{width}}", SEVERITY_COLOURS[rule.severity])
-        console.write(f"{rule.id}  {name}  {console.say(rule.title)}")
+def write_chapters(parts: Sequence[CoursePart], console: Console) -> None:
+    """Write one line per check, in the chapters of the reference."""
+    topics = [topic for part in parts for topic in part.topics]
+    width = max(len(rule.name) for topic in topics for rule in topic.rules)
+    for number, topic in enumerate(topics):
+        head = console.text("rule.chapter", title=console.say(topic.title), count=len(topic.rules))
+        console.write("\n" * bool(number) + console.paint(head, "cyan"))
+        for rule in topic.rules:
+            name = console.paint(f"{rule.name:<{width}}", SEVERITY_COLOURS[rule.severity])
+            console.write(f"{rule.id}  {name}  {console.say(rule.title)}")
 
 
 def _write_section(text_id: str, words: str, console: Console) -> None:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune import __version__
+from ms_tune.cli import COMMANDS
 from ms_tune.cli import dryrun as dryrun_command
 from ms_tune.cli import main as main_module
-from ms_tune.cli.main import COMMANDS, main
+from ms_tune.cli.main import main
 from ms_tune.cli.parser import language_from_arguments
 from ms_tune.errors import ConfigError, ExitCode, RunError, StandInBuildError, UsageError
 from ms_tune.facts.query import data_folder
@@ -128,7 +129,7 @@ class TestHelp:
             code, full, err = run(capsys, *words, "--help-all")
             assert (code, err) == (0, "")
             explained = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", full, re.MULTILINE))
-            assert len(explained) >= 4
+            assert len(explained) >= 3
             assert explained <= set(re.findall(r"--[a-z-]+", brief))
         monkeypatch.setenv("COLUMNS", "1000")
         whole = run(capsys, *words, "--help")[1]
@@ -140,6 +141,41 @@ class TestHelp:
             example = re.fullmatch(r" +(ms-tune .*?)(  .*)?", line)
             if example and not example[2]:
                 assert example[1] in joined
+
+    @pytest.mark.parametrize("language", Language)
+    def test_help_lists_the_commands_by_task_and_shows_one_of_them(
+        self, capsys: pytest.CaptureFixture[str], language: Language
+    ) -> None:
+        code, out, err = run(capsys, "help", "--lang", language.value)
+        assert (code, err) == (0, "")
+        listed = re.findall(r"^  ([a-z-]+) {2,}\S", out, re.MULTILINE)
+        assert sorted(listed) == sorted(COMMANDS)
+        page = out.splitlines()[-1].split()[0]
+        assert (ROOT / page).is_file()
+        assert (".zh." in page) is (language is Language.ZH)
+        same = [
+            ("lint", "lint --help"),
+            ("memory plan", "memory plan --help"),
+            ("help", "help --help"),
+            ("MST402", "rule MST402"),
+            ("negative-recompute", "rule negative-recompute"),
+        ]
+        for asked, meant in same:
+            shown = run(capsys, "--lang", language.value, "help", *asked.split())
+            assert shown == run(capsys, *meant.split(), "--lang", language.value)
+            assert shown[0] == 0
+
+    @pytest.mark.parametrize(
+        ("word", "hint"),
+        [("lnt", "did you mean lint?"), ("recompute", "ms-tune rule --search recompute"), ("zzzzzz", "ms-tune rule")],
+    )
+    def test_help_for_an_unknown_word_says_what_may_be_meant(
+        self, capsys: pytest.CaptureFixture[str], word: str, hint: str
+    ) -> None:
+        code, out, err = run(capsys, "help", word)
+        assert (code, out) == (ExitCode.USAGE, "")
+        assert f"'{word}'" in err.splitlines()[0]
+        assert hint in err.splitlines()[1]
 
     def test_without_a_command_it_says_what_to_do_first(self, capsys: pytest.CaptureFixture[str]) -> None:
         code, out, err = run(capsys)
@@ -406,7 +442,7 @@ class TestProcess:
         code = (
             "import sys\n"
             "from importlib import import_module\n"
-            "from ms_tune.cli.main import COMMANDS\n"
+            "from ms_tune.cli import COMMANDS, main\n"
             "for module in COMMANDS.values():\n"
             "    import_module(f'ms_tune.cli.{module}')\n"
             "print(*{'jsonschema', 'numpy', 'polars', 'scipy', 'mindspore'} & set(sys.modules))"

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.cli.main import COMMANDS, main
+from ms_tune.cli import COMMANDS
+from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
 from ms_tune.text import Language
 

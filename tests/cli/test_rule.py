@@ -60,9 +60,12 @@ def test_every_rule_can_be_explained(capsys: pytest.CaptureFixture[str], languag
 
 
 def test_all(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run(capsys, "--all")[1].splitlines()
-    assert len(lines) == len(RULES)
-    assert lines[0].split() == ["MST001", "internal-error", "A", "check", "itself", "failed"]
+    for language in ("en", "zh"):
+        chapters = run(capsys, "--all", "--lang", language)[1].split("\n\n")
+        topics = [topic for part in course(RULES) for topic in part.topics]
+        for topic, (head, *lines) in zip(topics, map(str.splitlines, chapters), strict=True):
+            assert head.startswith(getattr(topic.title, language))
+            assert [line.split()[:2] for line in lines] == [[rule.id, rule.name] for rule in topic.rules]
     entries = json.loads(run(capsys, "--all", "--json")[1])["rules"]
     assert [entry["id"] for entry in entries] == [rule.id for rule in RULES]
     entry = next(entry for entry in entries if entry["id"] == "MST102")
@@ -86,6 +89,10 @@ def test_all(capsys: pytest.CaptureFixture[str]) -> None:
         (("mst-101",), "did you mean MST101?"),
         (("unused-kye",), "did you mean unused-key?"),
         (("learning",), "checks mention it: ms-tune rule --search learning"),
+        (("recompute",), "checks mention it: ms-tune rule --search recompute"),
+        (("重计算",), "checks mention it: ms-tune rule --search "),
+        (("recompute", "--lang", "zh"), "个检查项提到它：ms-tune rule --search recompute"),
+        (("full recompute",), "checks mention it: ms-tune rule --search 'full recompute'"),
         (("--search", "no-such-word"), "no check contains 'no-such-word'"),
     ],
 )
@@ -183,3 +190,7 @@ def test_checks_are_found_by_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert "MST416" in out
     assert 1 < len(out.splitlines()) < len(RULES) / 10
+    full = re.findall(r"^MST\d+", run(capsys, "--search", "full recompute")[1], re.MULTILINE)
+    assert len(full) > 1
+    both = [{*re.findall(r"^MST\d+", run(capsys, "--search", word)[1], re.MULTILINE)} for word in ("full", "recompute")]
+    assert {*full} == both[0] & both[1]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.cli.main import COMMANDS, main
+from ms_tune.cli import COMMANDS
+from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
 from ms_tune.lint.settings import settings_for
 from ms_tune.report.console import text_width

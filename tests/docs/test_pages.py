@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.cli.main import COMMANDS
+from ms_tune.cli import COMMANDS
 from ms_tune.errors import UsageError
 from ms_tune.text import Language
 

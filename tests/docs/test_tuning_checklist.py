@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ms_tune.cli.main import COMMANDS
+from ms_tune.cli import COMMANDS
 from ms_tune.lint.rules import all_rules
 
 PAGE = Path(__file__).parents[2] / "docs" / "tuning-checklist.md"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -68,6 +70,56 @@ def test_every_finding_says_where_to_read_more(
     main(["lint", "--format", "sarif", "a.yaml"])
     (rule,) = json.loads(capsys.readouterr().out)["runs"][0]["tool"]["driver"]["rules"]
     assert rule.get("helpUri") == page
+    main(["check", "--json", "a.yaml"])
+    matters = json.loads(capsys.readouterr().out)["files"][0]["matters"]
+    assert [one["more"] for one in matters if one["id"]] == [finding["more"]]
+
+
+_LINK = re.compile(r"\033\]8;;(.*?)\033\\(.*?)\033\]8;;\033\\")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ({}, True),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, True),
+        ({"TERM": "xterm"}, False),
+        ({"TERM": "linux"}, False),
+        ({"TERM": "dumb"}, False),
+        ({"COLORTERM": "xfce4-terminal"}, False),
+        ({"NO_COLOR": "1"}, False),
+        (None, False),  # no terminal, although colours are wanted
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("command", ["lint", "lint --format concise", "check -v"])
+def test_findings_are_links_where_the_terminal_shows_links(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    case: tuple[dict[str, str] | None, bool],
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment, linked = case
+    (tmp_path / "ms-tune.toml").write_text('rule-page = "https://example.org/{name}"\n')
+    (tmp_path / "a b.yaml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    for name in ("NO_COLOR", "COLORTERM", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    terminal = {"TERM": "xterm-256color", "COLUMNS": "80", **(environment or {"FORCE_COLOR": "1"})}
+    for name, value in terminal.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: environment is not None)
+    main([*command.split(), "--lang", "en", "a b.yaml"])
+    shown = capsys.readouterr().out
+    monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: False)
+    main([*command.split(), "--lang", "en", "a b.yaml"])
+    bare = capsys.readouterr().out
+    colours = r"\033\[[0-9;]*m"
+    assert re.sub(colours, "", _LINK.sub(r"\2", shown)) == re.sub(colours, "", bare)
+    links = {target for target, _ in _LINK.findall(shown)}
+    file = f"file://{os.uname().nodename}{tmp_path}/a%20b.yaml"
+    assert links == ({file, "https://example.org/profiling-on"} if linked else set())
 
 
 @pytest.mark.slow

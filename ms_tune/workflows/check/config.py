@@ -97,7 +97,7 @@ def inspect_config(
 def start_overview(path: Path, subject: Subject, report: LintReport, plan: LayerPlan | None = None) -> Overview:
     """Return a screen with the findings of the linter and the layers that differ from the file."""
     matters = [
-        Matter(one.severity, one.message, file.path, one.location.line, one.id, one.name)
+        Matter(one.severity, one.message, file.path, one.location.line, one.id, one.name, report.settings.page(one))
         for file in report.files
         for one in file.findings
     ]

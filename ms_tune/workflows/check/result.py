@@ -48,6 +48,7 @@ class Matter(Record):
     line: int | None = None  # line number; None if no single line is the cause
     id: str = ""  # id of the check; empty for issues of layers
     name: str = ""  # name of the check
+    page: str | None = None  # address of the page about the check, if one is configured
 
 
 class Suggestion(Record):
