@@ -86,8 +86,8 @@ def main() -> None:
         for room in chosen.rooms or ROOMS:
             found = measured(room, Path(folder))
             sums = found["totals"]
-            told = (room, sums["num_statements"], sums["num_branches"], f"{sums['percent_covered']:.1f} %")
-            print("| " + " | ".join(map(str, told)) + " |", flush=True)
+            reported = (room, sums["num_statements"], sums["num_branches"], f"{sums['percent_covered']:.1f} %")
+            print("| " + " | ".join(map(str, reported)) + " |", flush=True)
             for path, each in found["files"].items() if chosen.missing else ():
                 gaps = [*each["missing_lines"], *(f"{start}->{end}" for start, end in each["missing_branches"])]
                 if gaps:

@@ -312,10 +312,10 @@ def rows(name: str, job: Job | Script) -> list[str]:
     made = []
     for number, stage in whole.items():
         few = derived[number]
-        real, told = stage["peak_bytes"], few["extrapolated_peak_bytes"]
+        real, reported = stage["peak_bytes"], few["extrapolated_peak_bytes"]
         runs = ", ".join(map(str, few["extrapolated_from_layers"] or ()))
-        error = "" if told is None else f"{100 * (told - real) / real:+.4f} %"
-        shown = "not derived" if told is None else f"{told:,}"
+        error = "" if reported is None else f"{100 * (reported - real) / real:+.4f} %"
+        shown = "not derived" if reported is None else f"{reported:,}"
         made.append(f"| {name}, stage {number} | {runs} of {stage['layers']} | {shown} | {real:,} | {error} |")
     return made
 

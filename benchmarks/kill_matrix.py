@@ -85,7 +85,7 @@ class _Fork:
     pid: int
     pipe: int
     began: float
-    told: bytes = b""
+    output: bytes = b""
 
 
 class Matrix:
@@ -114,7 +114,7 @@ class Matrix:
                     running[fork.pipe] = fork
             for pipe in select.select(list(running), [], [], 5)[0]:
                 part = os.read(pipe, 1 << 16)
-                running[pipe].told += part
+                running[pipe].output += part
                 if not part:
                     self._finish(running.pop(pipe))
             for fork in [one for one in running.values() if time.monotonic() - one.began > 2 * _LONGEST]:
@@ -134,7 +134,7 @@ class Matrix:
     def _finish(self, fork: _Fork) -> None:
         os.close(fork.pipe)
         os.waitpid(fork.pid, 0)
-        lines = fork.told.decode().splitlines()
+        lines = fork.output.decode().splitlines()
         failed = [line.removeprefix("failed ") for line in lines if line.startswith("failed ")]
         if "end" not in lines:  # the test that it was at ended it, or was ended
             failed += [line.removeprefix("at ") for line in lines[-1:] if line.startswith("at ")]

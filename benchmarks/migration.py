@@ -151,8 +151,8 @@ def rows(name: str, memory: dict[str, Any]) -> list[str]:
         ]
         theory = stage["weights_and_optimizer_by_theory"]
         peaks = (stage["old_peak_bytes"], stage["new_peak_bytes"])
-        told = stage["explained"]["differences"]
-        explained = sum(one["bytes"] if one["side"] == "new" else -one["bytes"] for one in told)
+        reported = stage["explained"]["differences"]
+        explained = sum(one["bytes"] if one["side"] == "new" else -one["bytes"] for one in reported)
         made.append(
             f"| {name} | {stage['stage']} | {theory[0] / MIB:,.1f} | {theory[1] / MIB:,.1f} | {kept[0] / theory[0] - 1:+.3%} "
             f"| {(kept[1] - theory[1]) / MIB:,.1f} | {peaks[0] / MIB:,.1f} | {peaks[1] / MIB:,.1f} "

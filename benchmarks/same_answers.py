@@ -134,7 +134,7 @@ class Kept:
         return Answer(*json.loads(zlib.decompress(row[0])))
 
 
-def told(who: str, found: Iterable[tuple[Task, Answer]], count: int) -> Iterator[tuple[Task, Answer]]:
+def show_progress(who: str, found: Iterable[tuple[Task, Answer]], count: int) -> Iterator[tuple[Task, Answer]]:
     """Answers, with a line about how far it is on standard error."""
     begin = time.monotonic()
     for number, one in enumerate(found, start=1):
@@ -216,8 +216,8 @@ def main() -> int:
         tasks = tasks_of(folders, chosen)
         kept = Kept(chosen.old_results or scratch / "results", old.digest())
         missing = kept.missing(tasks)
-        kept.keep(told("old", old.answers(missing, chosen.jobs), len(missing)))
-        found = told("new", new.answers(tasks, chosen.jobs), len(tasks))
+        kept.keep(show_progress("old", old.answers(missing, chosen.jobs), len(missing)))
+        found = show_progress("new", new.answers(tasks, chosen.jobs), len(tasks))
         return 1 if compare(kept, found, chosen.show) else 0
 
 

@@ -174,13 +174,13 @@ def _answer_command_lines() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     print(json.dumps(str(_package())), file=answers, flush=True)
     for line in sys.stdin:
-        out, told = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(told):
+        out, reported = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(reported):
             try:
                 code: int | str = int(run(json.loads(line)))
             except BaseException as error:  # noqa: BLE001 - whatever that version lets pass
                 code = f"{type(error).__name__}: {error}"
-        print(json.dumps([code, out.getvalue(), told.getvalue()]), file=answers, flush=True)
+        print(json.dumps([code, out.getvalue(), reported.getvalue()]), file=answers, flush=True)
 
 
 def _package() -> Path:

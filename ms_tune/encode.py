@@ -32,15 +32,15 @@ def json_text(value: object, indent: int | None = None, default: Callable[[objec
     """
     separators = (",", ":") if indent is None else None
 
-    def written(each: object) -> str:
+    def encode(each: object) -> str:
         return json.dumps(
             each, ensure_ascii=False, indent=indent, separators=separators, default=default, allow_nan=False
         )
 
     try:
-        text = written(value)
+        text = encode(value)
     except ValueError:
-        text = written(_finite(value))
+        text = encode(_finite(value))
     return text if text.isascii() else re.sub(_SURROGATE, lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -48,13 +48,13 @@ def cache_root() -> Path:
         home_cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - "~" may stay
         candidates = [Path(home_cache) / "ms-tune", Path(tempfile.gettempdir()) / f"ms-tune-{os.getuid()}"]
     for folder in candidates:
-        if folder.is_absolute() and _is_ours_to_write(folder):
+        if folder.is_absolute() and _may_write(folder):
             return folder
     tried = ", ".join(map(str, candidates))
     raise StandInBuildError(msg("dryrun.cache.unwritable", folders=tried), msg("dryrun.cache.unwritable.hint"))
 
 
-def _is_ours_to_write(folder: Path) -> bool:
+def _may_write(folder: Path) -> bool:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
@@ -97,7 +97,7 @@ def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable
             (fresh / _MARKER).write_text(json.dumps(sums), encoding="utf-8")
             if folder.exists():  # damaged: is_complete said no
                 shutil.rmtree(folder)
-            _rename_unless_done(fresh, folder)
+            _rename_once(fresh, folder)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
     return folder
@@ -117,7 +117,7 @@ def _sum_of(path: Path) -> int:
     return zlib.crc32(os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes())
 
 
-def _rename_unless_done(fresh: Path, folder: Path) -> None:
+def _rename_once(fresh: Path, folder: Path) -> None:
     try:
         fresh.rename(folder)
     except OSError as error:

@@ -83,7 +83,7 @@ def startup_of(source: SourceFile, version: str | None = None) -> static.Startup
 
 def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
     """The layers of the model of a config of MindFormers' static graph."""
-    return operators.known_layers(Job(source, dialect=Dialect.MINDFORMERS, version=inputs.version).model, inputs)
+    return operators.find_layer_model(Job(source, dialect=Dialect.MINDFORMERS, version=inputs.version).model, inputs)
 
 
 def explicit(

@@ -62,8 +62,8 @@ def test_what_the_package_shows(name: str) -> None:
     shown = getattr(ms_tune, name)
     if name.endswith("Request"):
         assert shown.__hash__ is not None  # it cannot be changed
-        told = "".join(inspect.getdoc(part) or "" for part in inspect.getmro(shown)[:-1])
-        assert all(field in told for field in inspect.signature(shown).parameters)
+        reported = "".join(inspect.getdoc(part) or "" for part in inspect.getmro(shown)[:-1])
+        assert all(field in reported for field in inspect.signature(shown).parameters)
     assert name in vars(ms_tune) or getattr(ms_tune, name) is shown
 
 
@@ -111,6 +111,6 @@ def test_a_missing_extra_is_named(name: str, package: str) -> None:
     assert f"MissingExtraError: 'ms_tune.{name}' requires {package}, which is not installed" in done.stderr
 
 
-def test_an_unknown_config_of_dryrun_is_told() -> None:
+def test_an_unknown_config_of_dryrun_is_reported() -> None:
     with pytest.raises(MsTuneError, match="absent"):
         ms_tune.dryrun_job(DryrunRequest(Path("absent.yaml"), layers=1))

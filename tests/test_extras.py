@@ -81,7 +81,7 @@ class TestInstallLine:
         assert caught.value.hint is not None
         assert render(caught.value.hint, Language.EN).startswith("in a checkout of ms-tune, run: ")
 
-    def test_what_was_never_installed_is_told_the_line_for_a_checkout(
+    def test_what_was_never_installed_is_reported_the_line_for_a_checkout(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         def not_there(name: str) -> object:
@@ -138,7 +138,9 @@ Version = namedtuple("Version", "major minor micro releaselevel serial")  # noqa
 
 class TestPythonsOfMindSpore:
     @pytest.mark.parametrize("minor", [13, 14])
-    def test_a_python_without_wheels_is_told_which_have_them(self, monkeypatch: pytest.MonkeyPatch, minor: int) -> None:
+    def test_a_python_without_wheels_is_reported_which_have_them(
+        self, monkeypatch: pytest.MonkeyPatch, minor: int
+    ) -> None:
         monkeypatch.setattr(sys, "version_info", Version(3, minor, 0, "final", 0))
         monkeypatch.setattr("platform.python_version", lambda: f"3.{minor}.0")
         with pytest.raises(UnsupportedError) as caught:

@@ -117,7 +117,7 @@ def _wrong(given: Mapping[str, Text]) -> list[str]:
         (msg("snapshot.show.replayed", allocations=1, differences=0), "replayed: 1 allocation, 0 differences"),
     ],
 )
-def test_one_of_what_is_counted_is_told_in_the_singular(message: Message, expected: str) -> None:
+def test_one_of_what_is_counted_is_reported_in_the_singular(message: Message, expected: str) -> None:
     assert str(message) == expected
 
 
@@ -136,7 +136,7 @@ def test_a_text_that_is_not_there_is_a_key_error() -> None:
         lookup("cli.no-such-text")
 
 
-def test_a_message_may_stand_in_another() -> None:
+def test_a_message_may_be_in_another() -> None:
     inner = msg("cli.interrupted")
     assert render(msg("cli.usage.other", detail=inner), Language.ZH) == "已中断"
     assert render(msg("cli.usage.other", detail=inner), Language.EN) == "interrupted"
@@ -182,7 +182,7 @@ def _choices(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def _asked_for() -> tuple[tuple[str, ast.Call, ast.AST], ...]:
+def _message_calls() -> tuple[tuple[str, ast.Call, ast.AST], ...]:
     return tuple(
         (f"{name}:{node.lineno}", node, choice)
         for name, node in _code()
@@ -194,7 +194,7 @@ def _asked_for() -> tuple[tuple[str, ast.Call, ast.AST], ...]:
 def test_every_id_that_is_asked_for_exists() -> None:
     asked = {
         (place, node.value)
-        for place, _, node in _asked_for()
+        for place, _, node in _message_calls()
         # Other things have a method `text` too; only ids have a dot.
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value
     }
@@ -218,7 +218,7 @@ def test_every_constant_that_looks_like_an_id_exists() -> None:
 
 
 def test_every_family_of_ids_has_members() -> None:
-    patterns = {(place, _pattern(node)) for place, _, node in _asked_for() if isinstance(node, ast.JoinedStr)}
+    patterns = {(place, _pattern(node)) for place, _, node in _message_calls() if isinstance(node, ast.JoinedStr)}
     assert patterns
     assert {found for found in patterns if not any(re.fullmatch(found[1], text_id) for text_id in TEXTS)} == set()
 
@@ -227,7 +227,7 @@ def test_every_parameter_of_a_text_is_given() -> None:
     """At every place where the id and the parameters are written out."""
     missing = []
     checked = 0
-    for place, call, node in _asked_for():
+    for place, call, node in _message_calls():
         elsewhere = any(keyword.arg is None for keyword in call.keywords) or len(call.args) > 1
         elsewhere = elsewhere or ast.unparse(call.func) == "lookup"
         if not isinstance(node, ast.Constant) or node.value not in TEXTS or elsewhere:
@@ -242,7 +242,7 @@ def test_every_parameter_of_a_text_is_given() -> None:
 
 def test_no_text_is_unused() -> None:
     constants = {node.value for _, node in _code() if isinstance(node, ast.Constant)}
-    patterns = {_pattern(node) for _, _, node in _asked_for() if isinstance(node, ast.JoinedStr)}
+    patterns = {_pattern(node) for _, _, node in _message_calls() if isinstance(node, ast.JoinedStr)}
     other = {_pattern(node) for _, node in _code() if isinstance(node, ast.JoinedStr)}
     of_a_room = re.compile(rf"(?:{'|'.join(ROOMS)})\\\.")
     families = re.compile("|".join(patterns | {pattern for pattern in other if of_a_room.match(pattern)}))

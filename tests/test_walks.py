@@ -134,7 +134,7 @@ class TestWays:
                 "cli/dryrun._simulate",
                 "dryrun/run.dryrun_job",
             ),
-            *("dryrun/run._judge_job", "dryrun/run._judge_stages", "dryrun/run._judge_one"),
+            *("dryrun/run._judge_job", "dryrun/run._judge_stages", "dryrun/run._judge_stage"),
             "dryrun/judge.judge_stage",
         ]
 

@@ -41,10 +41,10 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         self._tasks: dict[str, Task] = {}
         self._pace = Pace(())
         self._lines: dict[str, str] = {}
-        self._told = ""
+        self._last_text = ""
         self._ended = 0
         self._drawn = 0
-        self._said = time.monotonic()
+        self._last_shown = time.monotonic()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -56,9 +56,9 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         text = self._console.say(message)
         if self._live:
             self._draw([text])
-        elif self._told != text:
+        elif self._last_text != text:
             self._console.note(text)
-            self._told = text
+            self._last_text = text
 
     def begin(self, tasks: Sequence[Task]) -> None:
         """Set the list of processes that will run."""
@@ -68,7 +68,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
     def state(self, task: Task, state: TaskState) -> None:
         """Show the state of a process."""
         self._pace.state(task, state)
-        self._tell(task, _state_message(state))
+        self._show_state(task, _state_message(state))
         if self._meanwhile is not None:
             meanwhile, self._meanwhile = self._meanwhile, None
             meanwhile()
@@ -79,32 +79,32 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         self._pace.end(task, ended)
         self._lines.pop(task.folder, None)
         if len(self._tasks) > 1:
-            self._tell(task, msg("dryrun.progress.ended", seconds=round(ended.seconds)))
+            self._show_state(task, msg("dryrun.progress.ended", seconds=round(ended.seconds)))
             self._lines.pop(task.folder, None)
 
-    def _tell(self, task: Task, what: Message) -> None:
+    def _show_state(self, task: Task, what: Message) -> None:
         # A single process needs no name.
         if len(self._tasks) > 1:
             what = msg("dryrun.progress.task", stage=task.stage, layers=task.layers, what=what)
         text = self._console.say(what)
         if self._live:
             self._lines[task.folder] = text
-            self._draw([*self._lines.values(), *self._rest()])
-        elif time.monotonic() - self._said >= _SILENCE:
+            self._draw([*self._lines.values(), *self._waiting_texts()])
+        elif time.monotonic() - self._last_shown >= _SILENCE:
             counts = {"done": self._ended, "all": len(self._tasks)}
             done = [self._console.text("dryrun.progress.done", **counts)] if len(self._tasks) > 1 else []
-            self._console.note("; ".join([*done, text, *self._left()]))
-            self._said = time.monotonic()
+            self._console.note("; ".join([*done, text, *self._remaining_texts()]))
+            self._last_shown = time.monotonic()
 
-    def _rest(self) -> list[str]:
+    def _waiting_texts(self) -> list[str]:
         waiting = len(self._tasks) - self._ended - len(self._lines)
         if waiting <= 0:
-            return self._left()
+            return self._remaining_texts()
         counts = {"done": self._ended, "all": len(self._tasks), "waiting": waiting}
-        return [self._console.text("dryrun.progress.waiting", **counts), *self._left()]
+        return [self._console.text("dryrun.progress.waiting", **counts), *self._remaining_texts()]
 
-    def _left(self) -> list[str]:
-        seconds = self._pace.left()
+    def _remaining_texts(self) -> list[str]:
+        seconds = self._pace.remaining_seconds()
         if seconds is None:
             return []
         if seconds <= _SHORT:
@@ -171,10 +171,10 @@ class Pace:
         self._running.pop(task.folder, None)
         self._took.append((task.layers, ended.seconds))
 
-    def left(self) -> float | None:
+    def remaining_seconds(self) -> float | None:
         """Return the seconds until the last process ends; None if unknown."""
-        free = [self._left_of(task, elapsed) for task, elapsed in self._running.values()]
-        each = [self._whole(task) for task in self._waiting.values()]
+        free = [self._remaining_of(task, elapsed) for task, elapsed in self._running.values()]
+        each = [self._expected_seconds(task) for task in self._waiting.values()]
         known = [seconds for seconds in (*free, *each) if seconds is not None]
         if len(known) < len(free) + len(each):
             return None
@@ -184,12 +184,12 @@ class Pace:
             heapreplace(places, places[0] + seconds)
         return max(places)
 
-    def _left_of(self, task: Task, elapsed: float) -> float | None:
+    def _remaining_of(self, task: Task, elapsed: float) -> float | None:
         # Remaining seconds of a running process; None also if it takes longer than expected.
-        whole = self._whole(task)
+        whole = self._expected_seconds(task)
         return whole - elapsed if whole is not None and whole > elapsed else None
 
-    def _whole(self, task: Task) -> float | None:
+    def _expected_seconds(self, task: Task) -> float | None:
         # Expected total seconds: the mean of recent processes with as many layers, else of recent ones, else the
         # estimate from the phase. For other layer counts, half of the time scales with the layers: the largest
         # processes start first.

@@ -39,7 +39,7 @@ _ONLY_CONFIG: Mapping[str, object] = {
 }
 _NODE, _TOP = 8, 3  # of ms_tune.fit.search
 _MOST_BANDWIDTH = 2**50  # bytes per second
-_WRITTEN = ("html", "export_table")
+_OUTPUT_FILES = ("html", "export_table")
 
 
 def build_parser(language: Language) -> Parser:
@@ -127,7 +127,7 @@ def run(arguments: Namespace, console: Console) -> int:
     """Reject invalid combinations of options, then find, show and write a plan."""
     for module in ("numpy", "scipy"):
         need("ms-tune fit", "fit", module)
-    for name in _WRITTEN:
+    for name in _OUTPUT_FILES:
         new_file(getattr(arguments, name), force=arguments.force)
     from ms_tune.cli import fit_run  # noqa: PLC0415 - it needs SciPy
 

@@ -59,7 +59,9 @@ def run_table(arguments: Namespace, console: Console) -> int:
     progress = _FitProgress(console)
     with progress, without_native_output():
         table, clock = request.table_of(text, str(file))
-        report = fit_table(table, effort=request.effort, seed=request.seed, clock=clock, on_progress=progress.tell)
+        report = fit_table(
+            table, effort=request.effort, seed=request.seed, clock=clock, on_progress=progress.show_search
+        )
     if arguments.html:
         page = fit_text.plan_page(partial(fit_text.fit_page, report), [file], console.language)
         write_text_file(arguments.html, page, console)
@@ -79,7 +81,7 @@ def _length_of(arguments: Namespace) -> dict[str, bool]:
 
 
 class _FitProgress(ProgressLine):
-    def tell(self, progress: SearchProgress) -> None:
+    def show_search(self, progress: SearchProgress) -> None:
         """Show the progress of the search."""
         figures = {"time": _shorten_figure(progress.time), "bound": _shorten_figure(progress.bound)}
         self.show(msg("fit.progress", part=msg(f"fit.progress.{progress.part}"), **figures), progress.done)
@@ -182,8 +184,8 @@ def run_config(arguments: Namespace, console: Console) -> int:
 def _plan_config(arguments: Namespace, console: Console) -> int:
     need("ms-tune fit", "dryrun", "mindspore")
     with DryrunProgress(console) as progress, without_native_output():
-        searching = _Searching(progress)
-        found = fit_config(_fit_request(arguments), progress, searching.tell)
+        searching = _SearchDisplay(progress)
+        found = fit_config(_fit_request(arguments), progress, searching.show_part)
     if arguments.html:
         page = fit_text.plan_page(partial(report.shown_of, found), [found.source.path], console.language)
         write_text_file(arguments.html, page, console)
@@ -191,7 +193,7 @@ def _plan_config(arguments: Namespace, console: Console) -> int:
     if arguments.json:
         console.write_json(fit_json.config_fit_json(found))
     elif arguments.diff:
-        console.write_whole(report.diff_of_plan(found).rstrip("\n"))
+        console.write_unwrapped(report.diff_of_plan(found).rstrip("\n"))
         for sentence in report.verdict_lines_of(found):
             console.note(console.say(sentence))
     else:
@@ -230,13 +232,13 @@ def _write_text(found: ConfigFit, path: Path, message: Message, console: Console
     console.note(console.say(message))
 
 
-class _Searching:
+class _SearchDisplay:
     """Progress display for a search between two simulations: one line per part."""
 
     def __init__(self, progress: DryrunProgress) -> None:
         self._progress, self._part = progress, ""
 
-    def tell(self, progress: SearchProgress) -> None:
+    def show_part(self, progress: SearchProgress) -> None:
         """Report the beginning of a part."""
         if progress.part != self._part:
             self._part = progress.part
@@ -285,7 +287,7 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
     with DryrunProgress(console) as progress:
         hooks = SearchHooks(
             progress,
-            _Searching(progress).tell,
+            _SearchDisplay(progress).show_part,
             lambda done, count: ranking.show(msg("layouts.ranking", done=done, count=count), done / count),
             lambda source: _new_error(source, known),
         )
@@ -299,7 +301,7 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
     if arguments.json:
         console.write_json(fit_json.search_json(found))
     elif arguments.diff and best is not None:
-        console.write_whole(report.diff_of_plan(best).rstrip("\n"))
+        console.write_unwrapped(report.diff_of_plan(best).rstrip("\n"))
     else:
         report.show_search(found, console, **_length_of(arguments))
     if arguments.write and best is not None and found.chosen is not None:
@@ -328,7 +330,7 @@ def _search_request(arguments: Namespace, request: ConfigFitRequest) -> SearchRe
         if getattr(arguments, name):
             raise UsageError(msg("cli.usage.not-allowed", argument=f"--{name}", other="--search"))
     free = tuple(dict.fromkeys(filter(None, arguments.search.split(","))))
-    keep = dict(map(_kept_dimension, filter(None, (arguments.keep or "").split(","))))
+    keep = dict(map(_parse_fixed_size, filter(None, (arguments.keep or "").split(","))))
     unknown = [name for name in (*free, *keep) if name not in DIMENSIONS]
     if unknown or not free:
         choices = {"argument": "--search", "value": (unknown or [""])[0], "choices": ", ".join(DIMENSIONS)}
@@ -337,7 +339,7 @@ def _search_request(arguments: Namespace, request: ConfigFitRequest) -> SearchRe
     return SearchRequest(request, free, keep, **{name: size for name, size in sizes.items() if size is not None})
 
 
-def _kept_dimension(text: str) -> tuple[str, int]:
+def _parse_fixed_size(text: str) -> tuple[str, int]:
     name, _, number = text.partition("=")
     if not (
         number.isascii() and number.isdigit() and 0 < int(number[:8]) <= _MOST_SIZE and len(number) < len("10000000")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ms_tune.text import Language
 
-_ASKED = "_ARGCOMPLETE"  # variable that a shell sets to request completions
+_COMPLETION_VARIABLE = "_ARGCOMPLETE"  # variable that a shell sets to request completions
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 # OS errors outside this set are treated as defects of ms-tune.
 _TROUBLE = {*USUAL, errno.EMFILE, errno.ENFILE, errno.ESTALE}
@@ -63,7 +63,7 @@ def _fail(error: Exception, console: Console) -> int:
 
 def _run_command(arguments: Sequence[str], console: Console) -> int:
     if not arguments:
-        console.write_whole(fit_to_terminal(console.text("cli.start")))
+        console.write_unwrapped(fit_to_terminal(console.text("cli.start")))
         return ExitCode.OK
     options, rest = list(arguments), []
     for position, argument in enumerate(arguments):
@@ -213,7 +213,7 @@ def trouble(error: OSError) -> UsageError | None:
 
 def entry_point() -> None:
     """Run the program as the console script ``ms-tune``."""
-    if _ASKED in os.environ:
+    if _COMPLETION_VARIABLE in os.environ:
         _complete(language_from_environment())
     prepare()
     code = main(sys.argv[1:])

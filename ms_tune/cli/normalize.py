@@ -90,11 +90,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
             console.warn(msg("normalize.write-elsewhere", name=name, file=file, line=line, value=spell_value(value)))
         if (result.left or result.elsewhere) and not result.change_count:
             return ExitCode.FINDINGS
-        return _write_text(job.written, result.text, result.change_count, problems, arguments, console)
+        return _write_text(job.original, result.text, result.change_count, problems, arguments, console)
     if arguments.against:
         return _compare_with_logs(job, arguments, console)
     if arguments.to:
-        _tell_files(normalize_recompute(job), console)
+        _show_files(normalize_recompute(job), console)
         return _convert_job(job, arguments, console)
     return _show_plan(normalize_recompute(job), arguments, console)
 
@@ -114,8 +114,8 @@ def _check_sizes(whole: SourceFile, arguments: Namespace) -> None:
     for option, asked, names in sizes:
         for section, name in product(sections, names) if asked is not None else ():
             written, key = whole.get((*section, name)), ".".join((*section, name))
-            if written is None and whole.beside and section == ("model", "model_config"):
-                written, key = whole.beside.get(name), f"{MODEL_CONFIG}: {name}"
+            if written is None and whole.model_config and section == ("model", "model_config"):
+                written, key = whole.model_config.get(name), f"{MODEL_CONFIG}: {name}"
             if isinstance(written, int) and written != asked:
                 text = msg("normalize.contradicts", option=option, asked=asked, key=key, written=written)
                 raise UsageError(text, usage_hint(_PROGRAM))
@@ -124,11 +124,11 @@ def _check_sizes(whole: SourceFile, arguments: Namespace) -> None:
 def _show_plan(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitCode:
     layers = choose_layers(plan, arguments.stage, arguments.layer)
     if plan.read_from and not arguments.json:
-        _tell_files(plan, console)
+        _show_files(plan, console)
     if arguments.json:
         console.write_json(report.plan_json(plan, layers))
     elif arguments.as_log:
-        console.write_whole(report.log_text(plan))
+        console.write_unwrapped(report.log_text(plan))
         for problem in list_warnings(plan.problems):
             console.warn(problem.message)
         for problem in plan.problems:
@@ -162,7 +162,7 @@ def _check_forms(arguments: Namespace) -> None:
         raise UsageError(msg("normalize.not-a-count", **limits))
 
 
-def _tell_files(plan: LayerPlan, console: Console) -> None:
+def _show_files(plan: LayerPlan, console: Console) -> None:
     for file in plan.read_from:
         console.note(console.text("normalize.read-from", file=file))
 
@@ -174,7 +174,7 @@ def _compare_with_logs(job: Job, arguments: Namespace, console: Console) -> Exit
     if arguments.json:
         console.write_json(report.comparison_json(result))
     else:
-        _tell_files(result.plan, console)
+        _show_files(result.plan, console)
         report.write_comparison(result, console)
     return {"same": ExitCode.OK, "differs": ExitCode.FINDINGS}.get(result.verdict.value, ExitCode.USAGE)
 
@@ -207,7 +207,7 @@ def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
     job = Job(source, version=arguments.framework_version, layers=arguments.layers)
     merged = sapp.merge_sapp(job, lists)
     if arguments.write or arguments.diff or arguments.to:
-        _tell_files(merged.plan, console)
+        _show_files(merged.plan, console)
     if arguments.write or arguments.diff:
         return _write_text(source, merged.text, merged.count, merged.plan.problems, arguments, console)
     if arguments.to:
@@ -237,7 +237,7 @@ def _write_text(  # noqa: PLR0913, PLR0917 - all parts of a change
         if count:
             return ExitCode.FINDINGS
     elif count and str(source.path) == "-":
-        console.write_whole(text.removesuffix("\n"))
+        console.write_unwrapped(text.removesuffix("\n"))
     elif count:
         from ms_tune.source.atomic_write import write_back  # noqa: PLC0415 - start-up time
 
@@ -258,7 +258,7 @@ def _show_conversion(converted: Converted, arguments: Namespace, console: Consol
     if arguments.json:
         console.write_json(report.conversion_json(arguments.to, converted))
     else:
-        console.write_whole(report.converted_text(arguments.to, converted))
+        console.write_unwrapped(report.converted_text(arguments.to, converted))
         for problem in list_warnings(converted.problems):
             console.warn(problem.message)
     return _exit_code(converted.problems)

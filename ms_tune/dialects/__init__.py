@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         """The parts of a job (:class:`ms_tune.job.Job`) that dialects use."""
 
         @property
-        def written(self) -> SourceFile:
+        def original(self) -> SourceFile:
             """Return the config as written by its author."""
 
         @property
@@ -272,7 +272,9 @@ def unmatched_cells(
     return Diagnostic("cell-unmatched", severity, msg("plans.cell-unmatched", key=key, pattern=pattern, cells=cells))
 
 
-def as_written(layers: Iterable[LayerSpec], known: Callable[[str], bool] | None = None) -> Iterator[Diagnostic]:
+def report_literal_patterns(
+    layers: Iterable[LayerSpec], known: Callable[[str], bool] | None = None
+) -> Iterator[Diagnostic]:
     """Report that patterns of the layers are shown as written, except those for which ``known`` is true."""
     patterns = dict.fromkeys(
         pattern
@@ -319,7 +321,7 @@ def failure_problem(step: str, framework: str, stop: FrameworkStop, remark: Mess
     return Diagnostic(f"{step}-rejected", Severity.ERROR, message)
 
 
-def tell_trap(name: str, severity: Severity = Severity.WARNING, /, **params: object) -> Diagnostic:
+def make_problem(name: str, severity: Severity = Severity.WARNING, /, **params: object) -> Diagnostic:
     """Report something that the framework silently accepts; the message is the text ``plans.NAME``."""
     return Diagnostic(name, severity, msg(f"plans.{name}", **params))
 

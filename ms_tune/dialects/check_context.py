@@ -78,7 +78,7 @@ class CheckContext:
             ]
         if room == "written":
             if rest.startswith(("argument.", "network.")):
-                return self.place_of(rest) is not None
+                return self.find_setting(rest) is not None
             return self.source.get(tuple(rest.split(".")), MISSING) is not MISSING
         if room == "raw":
             return self.source.get(tuple(rest.split(".")), UNKNOWN)
@@ -88,11 +88,11 @@ class CheckContext:
             return sorted(registered(rest, self.version, self.dialect))
         return mindspore_values(rest) if room == "mindspore" else self.get(name, UNKNOWN)
 
-    def place_of(self, name: str) -> KeyPath | None:
+    def find_setting(self, name: str) -> KeyPath | None:
         """Return the key path that sets a name of an expression; None if it is not set."""
         room, _, rest = name.partition(".")
         if room == "network":
-            return next((field.path for field in self.model.written(rest) if field.path), None)
+            return next((field.path for field in self.model.written_fields(rest) if field.path), None)
         if room == "argument":
             return self.source.look_up(name)[1] if isinstance(self.source, CodeSource) else None
         return None if self.get(name) is None else tuple(name.split("."))
@@ -175,7 +175,7 @@ class CodeSource(SourceFile):
     is_code = True
 
     @abstractmethod
-    def again(self, text: str) -> CodeSource:
+    def with_text(self, text: str) -> CodeSource:
         """Return the same file with another text.
 
         Raises:
@@ -207,10 +207,10 @@ def per_job(function: Callable[[Any], T]) -> Callable[[Any], T]:
     """Cache a function's result on the job, because several checks ask for it."""
     key = f"{function.__module__}.{function.__qualname__}"
 
-    def kept(job: Any) -> T:  # noqa: ANN401 - a job or a view of one
+    def get_cached(job: Any) -> T:  # noqa: ANN401 - a job or a view of one
         known: dict[str, T] = vars(job)
         if key not in known:
             known[key] = function(job)
         return known[key]
 
-    return kept
+    return get_cached

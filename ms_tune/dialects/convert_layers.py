@@ -20,7 +20,7 @@ from importlib import import_module
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
 from ms_tune.dialects.draft import LISTS, Cells, SettingsDraft, join_few, name_layers, name_ranges
-from ms_tune.dialects.operators import SWAP, as_written
+from ms_tune.dialects.operators import SWAP, copy_choices
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
 from ms_tune.records import Record
@@ -55,7 +55,7 @@ def convert_plan(  # noqa: PLR0913 - settings with defaults
     if to not in {MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, MEGATRON}:
         raise ValueError(to)
     release = version or default_release(Dialect(to))
-    choices = choices or as_written(plan.switched_on or plan.layers)
+    choices = choices or copy_choices(plan.switched_on or plan.layers)
     cells = _cut_cells(plan, target.ahead if target else 0)
     draft = SettingsDraft(plan, release, cells, choices, target, legacy, {}, [])
     if plan.failure is not None or not cells.layers or plan.placement is None:
@@ -70,12 +70,12 @@ def convert_plan(  # noqa: PLR0913 - settings with defaults
     # Only MindFormers' dynamic graph numbers multi-token prediction layers; the static graph treats them as the last
     # layer.
     last = cells.layers[-1].recompute
-    if to not in {MINDFORMERS_PYNATIVE, MEGATRON} and any(layer.recompute is not last for layer in cells.behind):
-        draft.say("prediction-layers", Severity.WARNING, layers=name_layers(cells.behind))
+    if to not in {MINDFORMERS_PYNATIVE, MEGATRON} and any(layer.recompute is not last for layer in cells.mtp_layers):
+        draft.say("prediction-layers", Severity.WARNING, layers=name_layers(cells.mtp_layers))
     import_module(f"ms_tune.dialects.{to.replace('-', '_')}.write").write_layers(draft)
-    if choices.named[SWAP] and plan.dialect != to and to not in {MINDSPEED_MS, MEGATRON}:
+    if choices.layers_by_name[SWAP] and plan.dialect != to and to not in {MINDSPEED_MS, MEGATRON}:
         draft.say("prefetch", Severity.WARNING)
-    _tell_names(draft, to)
+    _report_names(draft, to)
     return Converted(draft.values, tuple(draft.problems), release)
 
 
@@ -99,9 +99,9 @@ def _cut_cells(plan: LayerPlan, ahead: int) -> Cells:
     return Cells(cells, plan.layers[placed:], straight)
 
 
-def _tell_names(draft: SettingsDraft, to: str) -> None:
+def _report_names(draft: SettingsDraft, to: str) -> None:
     """Report operators without an equivalent, with the layers affected, and operators that are recomputed in addition."""
-    for kind, found in (("lost", draft.choices.lost), ("wider", draft.choices.wider)):
+    for kind, found in (("lost", draft.choices.untranslated), ("wider", draft.choices.wider)):
         rows: dict[tuple[str, str], list[str]] = {}
         for (attribute, path), layers in found.items():
             rows.setdefault((LISTS.get(attribute, "op_swap"), name_ranges(layers)), []).append(path)

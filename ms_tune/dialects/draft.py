@@ -31,7 +31,7 @@ class Cells(Record):
     """The layers of a plan, grouped by chunk and stage."""
 
     rows: tuple[tuple[tuple[LayerSpec, ...], ...], ...]  # the layers of each (chunk, stage), in order
-    behind: tuple[LayerSpec, ...]  # layers of multi-token prediction, after all others
+    mtp_layers: tuple[LayerSpec, ...]  # layers of multi-token prediction, after all others
     # Whether the layers run through chunk 0 from the first stage to the last, then through chunk 1, and so on, each
     # exactly once.
     straight: bool
@@ -60,7 +60,7 @@ class Cells(Record):
         """Return the same layers with all chunks merged into one."""
         columns = zip(*self.rows, strict=True)
         row = tuple(tuple(layer for cell in column for layer in cell) for column in columns)
-        return Cells((row,), self.behind, self.straight)
+        return Cells((row,), self.mtp_layers, self.straight)
 
 
 class SettingsDraft(Record):
@@ -79,7 +79,7 @@ class SettingsDraft(Record):
         """Report a setting that is lost or differs."""
         self.problems.append(conversion_problem(name, severity, **params))
 
-    def is_there(self, name: str, layer: LayerSpec) -> bool:
+    def matches_part(self, name: str, layer: LayerSpec) -> bool:
         """Return whether a name matches something in a layer; where it does not, a count may include the layer."""
         paths = self.target.paths.get(layer.layer) if self.target else None
         return not paths or name in paths
@@ -153,7 +153,7 @@ def write_static_swap(draft: SettingsDraft, sections: Iterable[str]) -> None:
     """Write swap entries of layers and operators, each with its prefetch. Recompute lists then contain layer numbers too."""
     whole: list[object] = []
     operators: list[object] = []
-    for (name, prefetch), layers in draft.choices.named[SWAP].items():
+    for (name, prefetch), layers in draft.choices.layers_by_name[SWAP].items():
         entry = {"backward_prefetch": prefetch, "layers": layers}
         if name:
             operators.append({"op_name": draft.spelled(name), **entry})
@@ -168,10 +168,10 @@ def write_static_swap(draft: SettingsDraft, sections: Iterable[str]) -> None:
 
 def write_dynamic_swap(draft: SettingsDraft) -> None:
     """Write swap, or report what the dynamic graph cannot do: several prefetches or stages, a layer too close to the end."""
-    groups, cells = draft.choices.named[SWAP], draft.cells
+    groups, cells = draft.choices.layers_by_name[SWAP], draft.cells
     if not groups:
         return
-    total = len(cells.layers) + len(cells.behind)
+    total = len(cells.layers) + len(cells.mtp_layers)
     prefetches = {prefetch for _, prefetch in groups}
     prefetch = next(iter(prefetches))
     last = max(layer for layers in groups.values() for layer in layers)

@@ -110,11 +110,11 @@ class ModelShape(Record):
     )
     # FlashAttention works on `(batch, heads, sequence, size)`; otherwise heads are stored side by side (as in `SBH`).
     heads_first: bool = False
-    whole_mask: bool = False  # FlashAttention gets the full mask; otherwise a compressed one
+    full_mask: bool = False  # FlashAttention gets the full mask; otherwise a compressed one
     # The embedding gathers element by element: each token ID is repeated over the width.
     tiled_words: bool = False
     # Each use of rotary positions computes its own cosines and sines; otherwise all share them.
-    own_tables: bool = False
+    separate_tables: bool = False
 
     @property
     def gated(self) -> bool:
@@ -138,7 +138,7 @@ class Parallelism(Record):
     split_loss: bool = True
     # Experts, and latent attention except for its heads, see the whole sequence on every TP rank, and no tensor is a
     # view of another; requires several TP ranks and `sequence`.
-    whole_inside: bool = False
+    gathers_sequence: bool = False
 
     @property
     def model_size(self) -> int:
@@ -176,7 +176,7 @@ class Optimizer(Record):
     gradient_buffers: bool  # gradients are accumulated in buffers that persist for the whole run
     sharding: Sharding  # the state that data-parallel ranks shard
     # With sharded parameters: weights are freed after the forward pass and gathered again for the backward pass.
-    gathers_again: bool = False
+    reshards_after_forward: bool = False
     # Data-parallel ranks per shard group; the groups are replicas. None for all ranks.
     shards: int | None = None
     overlaps: bool = False  # gradient buffers are reduced in buckets during the backward pass

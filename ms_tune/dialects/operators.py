@@ -140,20 +140,20 @@ class Choices:
 
     def __init__(self) -> None:
         # For each of `ATTRIBUTES` and `SWAP` the names with their layers. The empty name is a swap of whole layers.
-        self.named: dict[str, ByName] = {name: {} for name in (*ATTRIBUTES, SWAP)}
+        self.layers_by_name: dict[str, ByName] = {name: {} for name in (*ATTRIBUTES, SWAP)}
         # Operators without an equivalent, by attribute and name, with the affected layers.
-        self.lost: dict[tuple[str, str], list[int]] = {}
+        self.untranslated: dict[tuple[str, str], list[int]] = {}
         # Parts that are included although not chosen, in the same form.
         self.wider: dict[tuple[str, str], list[int]] = {}
 
     def layers(self, attribute: str) -> dict[str, list[int]]:
         """Return the names of one attribute with their layers."""
-        return {name: layers for (name, _), layers in self.named[attribute].items()}
+        return {name: layers for (name, _), layers in self.layers_by_name[attribute].items()}
 
     def reached(self, attribute: str) -> set[int]:
         """Return the layers that use the attribute, with or without an equivalent in the target."""
-        named = list(self.named[attribute].values())
-        lost = [layers for (name, _), layers in self.lost.items() if name == attribute]
+        named = list(self.layers_by_name[attribute].values())
+        lost = [layers for (name, _), layers in self.untranslated.items() if name == attribute]
         return {layer for layers in (*named, *lost) for layer in layers}
 
 
@@ -165,19 +165,19 @@ class Translator:
         self._target = target
         self._rows = rows(source.family, target.family)
         self._images: dict[tuple[str, int, int], tuple[str, ...]] = {}
-        self._kept: dict[tuple[object, ...], tuple[list[str], list[str], list[str]]] = {}
+        self._cache: dict[tuple[object, ...], tuple[list[str], list[str], list[str]]] = {}
 
     def add(
         self, choices: Choices, attribute: str, layer: int, chosen: frozenset[str], prefetch: object = None
     ) -> None:
         """Record what a layer does with some of its parts."""
         key = (chosen, id(self._source.paths.get(layer)), id(self._target.paths.get(layer)))
-        if key not in self._kept:
-            self._kept[key] = self.translate(layer, chosen)
-        names, lost, wider = self._kept[key]
+        if key not in self._cache:
+            self._cache[key] = self.translate(layer, chosen)
+        names, lost, wider = self._cache[key]
         for name in names:
-            choices.named[attribute].setdefault((name, prefetch), []).append(layer)
-        for kind, paths in ((choices.lost, lost), (choices.wider, wider)):
+            choices.layers_by_name[attribute].setdefault((name, prefetch), []).append(layer)
+        for kind, paths in ((choices.untranslated, lost), (choices.wider, wider)):
             for path in paths:
                 kind.setdefault((attribute, path), []).append(layer)
 
@@ -185,21 +185,21 @@ class Translator:
         """Return the target's names of some parts, the parts without an equivalent, and parts included although not chosen."""
         ours = self._source.paths.get(layer, frozenset())
         theirs = self._target.paths.get(layer, frozenset())
-        found = {path: self._whole(path, ours, theirs) for path in sorted(chosen)}
+        found = {path: self._translate_part(path, ours, theirs) for path in sorted(chosen)}
         names = sorted(topmost(name for image in found.values() for name in image))
         covered = set(names)
         wider = []
         for path in sorted(ours - chosen):
             image = self._image(path, ours, theirs)
-            if any(_inside(name, covered) for name in image) and not _inside(path, chosen):
+            if any(_is_inside(name, covered) for name in image) and not _is_inside(path, chosen):
                 wider.append(path)
         return names, [path for path, image in found.items() if not image], sorted(topmost(wider))
 
-    def _whole(self, path: str, ours: frozenset[str], theirs: frozenset[str]) -> list[str]:
+    def _translate_part(self, path: str, ours: frozenset[str], theirs: frozenset[str]) -> list[str]:
         """Return the names for a part, and for its inner parts that are located elsewhere in the target."""
         names = list(self._image(path, ours, theirs))
         for child in sorted(child for child in ours if child.startswith(f"{path}.")):
-            names += [name for name in self._image(child, ours, theirs) if not _inside(name, set(names))]
+            names += [name for name in self._image(child, ours, theirs) if not _is_inside(name, set(names))]
         return names
 
     def _image(self, path: str, ours: frozenset[str], theirs: frozenset[str]) -> tuple[str, ...]:
@@ -224,12 +224,12 @@ def topmost(paths: Iterable[str]) -> list[str]:
     """Return the paths that are not inside another one, shortest first."""
     chosen: dict[str, None] = {}
     for path in sorted(set(paths), key=lambda path: (path.count("."), path)):
-        if not _inside(path, chosen.keys()):
+        if not _is_inside(path, chosen.keys()):
             chosen[path] = None
     return list(chosen)
 
 
-def _inside(path: str, chosen: AbstractSet[str]) -> bool:
+def _is_inside(path: str, chosen: AbstractSet[str]) -> bool:
     parts = path.split(".")
     return any(".".join(parts[:length]) in chosen for length in range(1, len(parts) + 1))
 
@@ -241,28 +241,28 @@ def translate(layers: Sequence[LayerSpec], source: Side, target: Side) -> Choice
     for layer in layers:
         for attribute, modules in ATTRIBUTES.items():
             patterns = getattr(layer, attribute)
-            chosen = _found(source, layer.layer, patterns, modules=modules) if patterns else frozenset()
+            chosen = _find_paths(source, layer.layer, patterns, modules=modules) if patterns else frozenset()
             translator.add(choices, attribute, layer.layer, chosen)
         for swap in layer.swap:
             if not swap.target:
-                choices.named[SWAP].setdefault(("", swap.prefetch), []).append(layer.layer)
+                choices.layers_by_name[SWAP].setdefault(("", swap.prefetch), []).append(layer.layer)
                 continue
-            chosen = _found(source, layer.layer, (swap.target,), modules=True)
+            chosen = _find_paths(source, layer.layer, (swap.target,), modules=True)
             translator.add(choices, SWAP, layer.layer, chosen, swap.prefetch)
     return choices
 
 
-def _found(source: Side, layer: int, patterns: Iterable[str], *, modules: bool) -> frozenset[str]:
+def _find_paths(source: Side, layer: int, patterns: Iterable[str], *, modules: bool) -> frozenset[str]:
     return frozenset(path for pattern in patterns for path in source.find(layer, pattern, modules))
 
 
-def as_written(layers: Sequence[LayerSpec]) -> Choices:
+def copy_choices(layers: Sequence[LayerSpec]) -> Choices:
     """Return what the layers do without translation: source and target are the same dialect."""
     choices = Choices()
     for layer in layers:
         for attribute in ATTRIBUTES:
             for pattern in getattr(layer, attribute):
-                choices.named[attribute].setdefault((pattern, None), []).append(layer.layer)
+                choices.layers_by_name[attribute].setdefault((pattern, None), []).append(layer.layer)
         for swap in layer.swap:
-            choices.named[SWAP].setdefault((swap.target, swap.prefetch), []).append(layer.layer)
+            choices.layers_by_name[SWAP].setdefault((swap.target, swap.prefetch), []).append(layer.layer)
     return choices

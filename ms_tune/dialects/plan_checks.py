@@ -61,7 +61,7 @@ def _place(context: CheckContext, problem: Diagnostic, usual: KeyPath) -> KeyPat
     return within
 
 
-def tell_refused(rule: str, refused: Iterable[FrameworkStop]) -> Iterator[Violation]:
+def report_refusals(rule: str, refused: Iterable[FrameworkStop]) -> Iterator[Violation]:
     """Report one check's part of a framework's refusals, including those that appear only after others are fixed."""
     for one in refused:
         if one.rule == rule:

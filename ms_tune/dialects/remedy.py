@@ -119,7 +119,7 @@ def _with(job: JobView, proposal: Values) -> JobView:
     data: Any = job.source.data
     for path, value in proposal.items():
         data = _put(data, path, value)
-    return job.with_source(job.source.but(data=data))
+    return job.with_source(job.source.replace(data=data))
 
 
 def _put(data: Any, path: KeyPath, value: object) -> Any:  # noqa: ANN401 - any config value

@@ -53,7 +53,7 @@ class Section:
             raise ConfigError(msg("model.not-positive", key=f"{self.name}.{key}", value=value), path=self.path)
         return value  # type: ignore[return-value] # checked just above, in a way that mypy cannot follow
 
-    def known(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
+    def get_or_default(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
         """Return the value of a key or the framework's default; see :meth:`get`."""
         default = key_at(self.dialect, self.name, key).default
         return self.get(key, None if default == REQUIRED else default)  # type: ignore[type-var] # as the table has it
@@ -76,7 +76,7 @@ class Section:
             )
         return value
 
-    def one_of(self, key: str, choices: Sequence[str], default: str) -> str:
+    def get_choice(self, key: str, choices: Sequence[str], default: str) -> str:
         """Return a value that must be one of the choices."""
         value = self.get(key, default)
         if value not in choices:

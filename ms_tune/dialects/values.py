@@ -37,7 +37,7 @@ class ArrayRow(list[int]):
         return array_repr(self)
 
 
-class WrittenCount(int):
+class NumpyCount(int):
     """A count that the framework has written back into a config list as a NumPy integer.
 
     Its own type checks reject such a count as an integer when they see the list again.
@@ -49,7 +49,7 @@ class WrittenCount(int):
 def is_counts(value: object) -> bool:
     """Return whether the value is a list of counts (one per stage, Booleans allowed, not written back by the framework), or empty."""
     return isinstance(value, (list, tuple)) and all(
-        isinstance(item, int) and not isinstance(item, WrittenCount) for item in value
+        isinstance(item, int) and not isinstance(item, NumpyCount) for item in value
     )
 
 
@@ -281,7 +281,7 @@ def drop_excluded(
     for exclude in excludes:
         segments = split_pattern(exclude)
         for pattern in patterns:
-            if _says_the_same(segments, split_pattern(pattern), timed=timed):
+            if _matches_segments(segments, split_pattern(pattern), timed=timed):
                 # The framework tests the found pattern for truth, so an empty one stays.
                 if pattern:
                     del patterns[pattern]
@@ -289,7 +289,7 @@ def drop_excluded(
                 break
 
 
-def _says_the_same(one: list[str], other: list[str], *, timed: bool) -> bool:
+def _matches_segments(one: list[str], other: list[str], *, timed: bool) -> bool:
     """Return whether each segment of one matches the other's as a regular expression, in either direction."""
     if len(one) != len(other):
         return False

@@ -27,17 +27,17 @@ from ms_tune.dryrun.processes import killed_forks, outside_in, processes_of, unh
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.request import untraced_needs
 from ms_tune.dryrun.result import SweepResult, VariantResult
-from ms_tune.dryrun.rundir import create_run_folder, make_manifest, write_kept, write_manifest
+from ms_tune.dryrun.rundir import create_run_folder, make_manifest, write_manifest, write_run_record
 from ms_tune.dryrun.stack import defect_in
 from ms_tune.dryrun.task import child_of
 from ms_tune.errors import MsTuneError, TraceError
-from ms_tune.footprint.judgement import apply_asked_cap, list_communicators, read_cap
+from ms_tune.footprint.judgement import apply_program_cap, list_communicators, read_cap
 from ms_tune.readers.folder import find_trace
 from ms_tune.text import msg
 from ms_tune.units import mib
 from ms_tune.verdict.limit import Cap
 from ms_tune.verdict.outcome import judge
-from ms_tune.verdict.run_record import OWN, RankRecord, RunRecord
+from ms_tune.verdict.run_record import RUN_FOLDER, RankRecord, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -65,20 +65,20 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
     cann = cann_for(request, observer)
     folder = create_run_folder(request.run_folder, name_of(request.command))
     tasks = tasks_of(request)
-    kept = _keep_terms(request, tasks[0], folder, cann)
+    kept = _write_record(request, tasks[0], folder, cann)
     begin = time.monotonic()
     ends = run_tasks(request, tasks, folder, cann, observer)
     found = _CommandFindings(folder, kept)
     for task in tasks:
         _read_task(task, folder / task.folder, ends[task.folder], found)
-    kept = found.kept
+    kept = found.record
     ranks = [_with_whole_stage(request, rank, found.runs, found.jobs) for rank in found.ranks]
     doubts = {
         str(rank.reading.trace.parent.relative_to(folder)): rank.verdict.no_verdict_because
         for rank in ranks
         if rank.verdict.no_verdict_because is not None
     }
-    write_kept(folder, replace(kept, ranks=_rank_records(request, ranks, folder), doubts=doubts))
+    write_run_record(folder, replace(kept, ranks=_rank_records(request, ranks, folder), doubts=doubts))
     failed = [ended for ended in ends.values() if ended.code]
     failed += [part.ended for part in rank_parts(found.jobs, None) if part.ended.code]
     return CommandResult(
@@ -125,12 +125,12 @@ def cann_for(request: CommandRequest, observer: Observer) -> Cann:
     return cann
 
 
-def _keep_terms(request: CommandRequest, first: Task, folder: Path, cann: Cann) -> RunRecord:
+def _write_record(request: CommandRequest, first: Task, folder: Path, cann: Cann) -> RunRecord:
     child = child_of(first, folder / first.folder, cann)
     facts = {"backend": cann.backend.value, "simulation_level": None if request.real else request.level}
     write_manifest(folder, make_manifest(list(request.command), child.environment, facts))
     kept = RunRecord(request.chip, request.device_bytes, untraced_needs(request))
-    write_kept(folder, replace(kept, doubts={OWN: msg("verdict.none.unfinished")}))
+    write_run_record(folder, replace(kept, doubts={RUN_FOLDER: msg("verdict.none.unfinished")}))
     return kept
 
 
@@ -139,29 +139,29 @@ class _CommandFindings:
     """The findings about a command's processes, collected task by task."""
 
     folder: Path  # of the run
-    kept: RunRecord  # the record by which the traces are judged, written for other commands
+    record: RunRecord  # the record by which the traces are judged, written for other commands
     ranks: list[RankResult] = field(default_factory=list)
     runs: list[_SmallRun] = field(default_factory=list)
     problems: list[tuple[Message, Message]] = field(default_factory=list)
     processes: list[ProgramProcess] = field(default_factory=list)
     jobs: list[LaunchedJob] = field(default_factory=list)
 
-    def keep(self, processes: Sequence[ProgramProcess]) -> None:
+    def record_limits(self, processes: Sequence[ProgramProcess]) -> None:
         """Record the memory limits that programs request, before their traces are judged."""
-        asked = {
-            str(one.folder.relative_to(self.folder)): one.asked_bytes
+        requested = {
+            str(one.folder.relative_to(self.folder)): one.requested_bytes
             for one in processes
-            if one.asked_bytes is not None
+            if one.requested_bytes is not None
         }
-        self.kept = replace(self.kept, asked={**self.kept.asked, **asked})
-        write_kept(self.folder, self.kept)
+        self.record = replace(self.record, requested_bytes={**self.record.requested_bytes, **requested})
+        write_run_record(self.folder, self.record)
 
 
 def _read_task(task: Task, here: Path, ended: ProcessEnd, found: _CommandFindings) -> None:
     launched = jobs_in(here) if task.launched is not None else ()
     for part in (CommandPart(here, ended, launched=bool(launched)), *rank_parts(launched, ended)):
         own = processes_of(part.folder)
-        found.keep(own)
+        found.record_limits(own)
         readings, unread = _read_traces(part)
         wrong = [
             (part.name_problem(problem), defect_in(str(problem)) or where)
@@ -315,8 +315,8 @@ def _rank_records(request: CommandRequest, ranks: Sequence[RankResult], folder: 
         if whole is None or rank.layers is None:
             continue
         statistics = report.log.statistics if report.log is not None else None
-        asked = rank.process.asked_bytes if rank.process is not None else None
-        cap = read_cap(apply_asked_cap(statistics, asked)) if statistics is not None and statistics.used_mib else None
+        asked = rank.process.requested_bytes if rank.process is not None else None
+        cap = read_cap(apply_program_cap(statistics, asked)) if statistics is not None and statistics.used_mib else None
         outside = untraced_needs(request).with_groups(list_communicators(report.collectives, report.log, report.rank))
         place = str(rank.reading.trace.parent.relative_to(folder))
         kept[place] = RankRecord(cap, Cap.SCRIPT, outside, rank.layers, whole.layers, whole.need)

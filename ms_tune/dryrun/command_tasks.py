@@ -16,7 +16,7 @@ from ms_tune.dryrun.launchers.shrink import AUTO
 from ms_tune.dryrun.local_engine import engine_for
 from ms_tune.dryrun.machine import processes_at_once, usable_cores
 from ms_tune.dryrun.request import StageChoice
-from ms_tune.dryrun.rundir import tell_folder_if_interrupted
+from ms_tune.dryrun.rundir import report_folder_if_interrupted
 from ms_tune.dryrun.task import Task
 from ms_tune.errors import UsageError
 from ms_tune.facts.launchers import is_launcher
@@ -66,7 +66,7 @@ def run_tasks(
     observer.begin(tasks)
     before = _output_names(Path.cwd())
     try:
-        with tell_folder_if_interrupted(folder, observer):
+        with report_folder_if_interrupted(folder, observer):
             engine_for(request.engine, tasks, cann, request.jobs).run(tasks, folder, observer.state, end)
     finally:
         _collect_outputs(Path.cwd(), before, folder)
@@ -116,8 +116,8 @@ def _make_task(request: CommandRequest, rank: int, size: int) -> Task:
     )
 
 
-_OURS = ("offload", "execute_order", "om", "kernel_meta", "graph_ir_validate_failed")
-_NAME = re.compile(rf"rank_\d{{1,9}}|{'|'.join(_OURS)}")
+_MINDSPORE_OUTPUTS = ("offload", "execute_order", "om", "kernel_meta", "graph_ir_validate_failed")
+_NAME = re.compile(rf"rank_\d{{1,9}}|{'|'.join(_MINDSPORE_OUTPUTS)}")
 
 
 def _output_names(folder: Path) -> frozenset[str]:
@@ -135,9 +135,9 @@ def _collect_outputs(working_folder: Path, before: frozenset[str], run_folder: P
         with contextlib.suppress(OSError):
             if path.is_symlink() or not path.is_dir():
                 continue
-            if name in _OURS:
+            if name in _MINDSPORE_OUTPUTS:
                 _move_folder(path, _trace_folder(run_folder, None) / name)
-            elif set(os.listdir(path)) <= set(_OURS):  # noqa: PTH208 - names are enough
+            elif set(os.listdir(path)) <= set(_MINDSPORE_OUTPUTS):  # noqa: PTH208 - names are enough
                 for part in sorted(path.iterdir()):
                     _move_folder(part, _trace_folder(run_folder, name) / part.name)
                 path.rmdir()
@@ -161,7 +161,7 @@ def _trace_folder(run_folder: Path, rank: str | None) -> Path:
     return place
 
 
-_LOST = -9  # the exit code of a rank that was ended with its launcher
+_ENDED_WITH_LAUNCHER = -9  # the exit code of a rank that was ended with its launcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def rank_parts(jobs: Iterable[LaunchedJob], command: ProcessEnd | None) -> Itera
     for job in jobs:
         for rank in job.ranks:
             timed_out = rank.code is None and command is not None and command.timed_out
-            code = rank.code if rank.code is not None else _LOST
+            code = rank.code if rank.code is not None else _ENDED_WITH_LAUNCHER
             if (rank.folder / LOG).is_file():
                 yield CommandPart(rank.folder, ProcessEnd(code, rank.seconds, timed_out), rank=rank, job=job.number)
 

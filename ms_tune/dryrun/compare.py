@@ -70,7 +70,7 @@ def request_like(real: Path, request: DryrunRequest) -> DryrunRequest:
     return request._replace(config=config, ranks=ranks, extrapolate=False)
 
 
-_SETTLED = 3  # steps after which a run usually reached its peak: the first one begins without optimizer state
+_STEPS_TO_PEAK = 3  # steps after which a run usually reached its peak: the first one begins without optimizer state
 _NEAR = 0.02  # share of the real peak: the intended accuracy of a simulation
 
 
@@ -190,7 +190,7 @@ def _explain_differences(report: RankReport, real: RankMemory) -> Iterator[Messa
         yield msg("stages.log.note.less", **sizes)
     if real.device_mib == SIMULATED_MIB:
         yield msg("stages.log.note.simulated")
-    if real.steps is not None and real.steps < _SETTLED:
+    if real.steps is not None and real.steps < _STEPS_TO_PEAK:
         yield msg("stages.log.note.early", steps=real.steps)
     if real.words is MemoryWords.REPORT and real.footprint_bytes is not None:
         yield msg("stages.log.note.report")

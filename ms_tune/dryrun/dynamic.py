@@ -51,7 +51,7 @@ _SURROUNDINGS = (
 
 def prepare_dynamic(config: JobView, name: str, request: DryrunRequest, devices: int | None) -> PreparedRun:
     """Prepare a run of one stage with the config's own framework or with the reference transformer."""
-    source, dialect = config.written, config.dialect
+    source, dialect = config.original, config.dialect
     job = _READERS[dialect](config, devices)
     installed = mindspeed_framework if dialect is Dialect.MINDSPEED_MS else pynative_framework
     framework = None if request.reference else installed()

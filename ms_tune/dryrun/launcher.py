@@ -42,7 +42,7 @@ class ChildProcess:
     folder: Path  # contains its output, in the file `LOG`
     timeout: float  # seconds after which it is stopped
     working_folder: Path | None = None  # its working folder; None for `folder`
-    own: bool = False  # whether it is `ms_tune.dryrun.child`, which ends with its parent
+    is_child: bool = False  # whether it is `ms_tune.dryrun.child`, which ends with its parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def start_program(child: ChildProcess) -> RunningProcess:
     with (child.folder / LOG).open("wb") as output:
         process = subprocess.Popen(
             list(child.command),
-            env={**child.environment, **({PARENT: str(os.getpid())} if child.own else {})},
+            env={**child.environment, **({PARENT: str(os.getpid())} if child.is_child else {})},
             cwd=child.working_folder or child.folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -153,15 +153,15 @@ class ProcessWatch:
 
     def __init__(self) -> None:
         self.running: list[RunningProcess] = []
-        self._asked = False
+        self._signalled = False
 
     def note_signal(self, _number: int, _frame: FrameType | None) -> None:
         """Record a signal for :meth:`check`."""
-        self._asked = True
+        self._signalled = True
 
     def check(self) -> None:
         """Raise :class:`KeyboardInterrupt` if a signal asked ms-tune to end."""
-        if self._asked:
+        if self._signalled:
             raise KeyboardInterrupt
 
     def wait_briefly(self) -> None:

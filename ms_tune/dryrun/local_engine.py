@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.launcher import ChildProcess, ProcessEnd, ProcessWatch
     from ms_tune.dryrun.task import Observer, Task, TaskState
 
-_TELL_SECONDS = 0.1
+_REPORT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class LocalEngine:
                 while waiting and len(running) < self.jobs:
                     task = waiting.popleft()
                     running[task.folder] = (task, processes.start(task))
-                if time.monotonic() - reported >= _TELL_SECONDS:
+                if time.monotonic() - reported >= _REPORT_SECONDS:
                     reported = time.monotonic()
                     for task, process in running.values():
                         on_state(task, state_of(folder / task.folder, process.elapsed))
@@ -117,7 +117,7 @@ _MOST_LOG = 1 << 20
 
 def shared_imports(child: ChildProcess) -> tuple[str, ...] | None:
     """Return the common part of children that one server can fork; None for a program that is not ours."""
-    if not child.own:
+    if not child.is_child:
         return None
     common = sorted(f"{name}={value}" for name, value in child.environment.items() if name not in _OF_ONE_RANK)
     return (*child.command[:-1], *common)
@@ -153,7 +153,7 @@ class ForkServer:
 
     process: subprocess.Popen[bytes]
     socket: socket.socket  # our end of the connection
-    said: IO[bytes]  # its output
+    output: IO[bytes]  # its output
     # Its processes, in the order of the requests.
     forked: list[_ForkedProcess] = field(default_factory=list)
 
@@ -213,7 +213,7 @@ class ForkServer:
     def close(self) -> None:
         """Let the server end."""
         self.socket.close()
-        self.said.close()
+        self.output.close()
 
     def _lost(self) -> None:
         # The server is gone, and its processes too. Those that never began get its log, which shows the reason.
@@ -223,8 +223,8 @@ class ForkServer:
                 continue
             one.returncode = code or 1
             if one.own_pid is None:
-                self.said.seek(0)
-                (one.folder / LOG).write_bytes(self.said.read(_MOST_LOG))
+                self.output.seek(0)
+                (one.folder / LOG).write_bytes(self.output.read(_MOST_LOG))
 
 
 _RAY = "ray"

@@ -15,10 +15,10 @@ from ms_tune.dryrun.cann_sim.environment import (
     Backend,
     Cann,
     check_supported,
+    find_built_stand_ins,
     find_mindspore,
     find_real_cann,
     installed_version,
-    stand_ins_built,
 )
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.errors import MsTuneError, UnsupportedError
@@ -112,7 +112,7 @@ _HOST = "127.0.0.1"
 _DEVICE = re.compile(r"davinci\d+")
 
 
-def devices_here(folder: Path = Path("/dev")) -> int:
+def count_devices(folder: Path = Path("/dev")) -> int:
     """Return the number of NPUs of this machine: the driver creates ``/dev/davinci0``, ``/dev/davinci1``, ..."""
     return sum(_DEVICE.fullmatch(path.name) is not None for path in folder.iterdir())
 
@@ -174,7 +174,7 @@ def check_machine(python: str | None = None) -> MachineCheck:
         if real is None:
             check_supported(mindspore)
         backend = Backend.CANN if real else Backend.STAND_IN
-        cann = real.home if real else stand_ins_built(mindspore)
+        cann = real.home if real else find_built_stand_ins(mindspore)
     except MsTuneError as error:
         problem, hint = error.message, error.hint
     return MachineCheck(

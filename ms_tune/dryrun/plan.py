@@ -36,7 +36,7 @@ class StagePlan:
     run: PreparedRun  # as the user requested it
     full_layers: int | None  # layers that the config gives the stage; None if unknown
     reason: Message | None = None  # why the full stage is not derived, if it was requested
-    others: tuple[PreparedRun, ...] = ()  # further runs with other numbers of layers, to derive the full stage
+    extra_runs: tuple[PreparedRun, ...] = ()  # further runs with other numbers of layers, to derive the full stage
     factors: tuple[
         Fraction, ...
     ] = ()  # the weights of `run` and `others` in the full stage; empty if it is not derived
@@ -44,7 +44,7 @@ class StagePlan:
     @property
     def runs(self) -> tuple[PreparedRun, ...]:
         """Return all runs, the user's first."""
-        return (self.run, *self.others)
+        return (self.run, *self.extra_runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +72,17 @@ class _PreparedRuns:
 
     def __init__(self, request: DryrunRequest, loaded: LoadedConfig) -> None:
         self._request, self._loaded = request, loaded
-        self._made: dict[tuple[int, int | None], PreparedRun | MsTuneError] = {}
+        self._prepared: dict[tuple[int, int | None], PreparedRun | MsTuneError] = {}
 
     def prepare(self, stage: int, layers: int | None, rank: int | None = None) -> PreparedRun:
         """Return the run of a stage with ``layers`` layers, None for all, as one of its ranks."""
         key = (stage, layers)
-        if key not in self._made:
+        if key not in self._prepared:
             try:
-                self._made[key] = prepare_run(self._request._replace(stage=stage, layers=layers), self._loaded)
+                self._prepared[key] = prepare_run(self._request._replace(stage=stage, layers=layers), self._loaded)
             except MsTuneError as error:
-                self._made[key] = error
-        found = self._made[key]
+                self._prepared[key] = error
+        found = self._prepared[key]
         if isinstance(found, MsTuneError):
             raise found
         return found if rank is None else found._replace(rank=rank)
@@ -170,7 +170,7 @@ def _cheapest_plan(prepare: Callable[[int | None], PreparedRun]) -> StagePlan:
     full = prepare(None)
     for layers in range(FEWEST_LAYERS, min(full.layers, _MOST_TRIED)):
         found = _plan_from(prepare, layers, full)
-        if found is not None and found.others and sum(run.layers for run in found.runs) < full.layers:
+        if found is not None and found.extra_runs and sum(run.layers for run in found.runs) < full.layers:
             return found
     return StagePlan(full, full.layers)
 

@@ -6,7 +6,7 @@ import re
 from functools import cached_property
 from pathlib import Path
 
-from ms_tune.dialects.mindformers_pynative.read import named_shards
+from ms_tune.dialects.mindformers_pynative.read import read_shards
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun, untraced_needs
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers
@@ -26,7 +26,7 @@ from ms_tune.verdict.outcome import reserve_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ms_tune.dryrun.request import Split
-    from ms_tune.dryrun.shrink.mindformers_layers import SettledConfig
+    from ms_tune.dryrun.shrink.mindformers_layers import PreparedConfig
     from ms_tune.source.yaml import SourceFile
     from ms_tune.verdict.limit import Limit
 
@@ -56,19 +56,19 @@ def _devices_of(source: SourceFile, dialect: Dialect, asked: int | None, path: P
     # Determine the devices of a config's job; the same rule for the packaged default and the user's config.
     if asked is not None:
         return Devices(asked, msg("stages.devices.option"))
-    if dialect is Dialect.MINDFORMERS or named_shards(source):
+    if dialect is Dialect.MINDFORMERS or read_shards(source):
         return Devices(None, msg("stages.devices.config"))
     comment = _COMMENT.search(source.text[:_HEAD])
     if comment and int(comment[1]):
         return Devices(int(comment[1]), msg("stages.devices.comment"))
-    for script in _scripts_beside(path):
+    for script in _find_sibling_scripts(path):
         count = _size_in(script, path.name)
         if count:
             return Devices(count, msg("stages.devices.script", file=script.name))
     return Devices(None, msg("stages.devices.fewest"))
 
 
-def _scripts_beside(path: Path) -> list[Path]:
+def _find_sibling_scripts(path: Path) -> list[Path]:
     try:
         found = sorted(path.absolute().parent.glob("*.sh"))[:_MOST_SCRIPTS]
         return [one for one in found if one.is_file() and one.stat().st_size <= _MOST_BYTES]
@@ -121,7 +121,7 @@ class LoadedConfig(Record):
     @property
     def source(self) -> SourceFile:
         """Return the config with the user's ``--set``."""
-        return self.job.written
+        return self.job.original
 
     @property
     def dialect(self) -> Dialect:
@@ -129,9 +129,9 @@ class LoadedConfig(Record):
         return self.job.dialect
 
     @cached_property
-    def settled(self) -> SettledConfig:
+    def prepared_config(self) -> PreparedConfig:
         """Return the common part of all stages of a static-graph config of MindFormers."""
-        return mindformers.settle_config(self.job, self.devices.npus)
+        return mindformers.prepare_config(self.job, self.devices.npus)
 
     def with_source(self, source: SourceFile) -> LoadedConfig:
         """Return the same config with another text."""
@@ -142,7 +142,7 @@ def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfi
     """Read the config of a request and apply its settings."""
     path = request.config or data_folder("yaml_templates") / DEFAULT_TEMPLATE
     known = known or load_job(path)
-    original = _flatten_bases(known.written)
+    original = _flatten_bases(known.original)
     dialect = known.recognition.dialect
     if dialect is None:
         reason = known.recognition.why_not
@@ -150,7 +150,7 @@ def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfi
         raise ConfigError(message, msg("dryrun.not-a-config.hint"), path=path)
     name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short_path(path)
     source = with_settings(original, request.settings, dialect)
-    as_it_is = source is known.written and known.dialect is dialect and known.stands_alone
+    as_it_is = source is known.original and known.dialect is dialect and known.is_self_contained
     job = known if as_it_is else Job(source, dialect=dialect)
     return LoadedConfig(original, job, name, _devices_of(source, dialect, request.devices, path))
 
@@ -159,7 +159,7 @@ def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> P
     """Prepare a run of the stage ``request.stage`` with ``request.layers`` layers."""
     config = loaded or load_config(request)
     if config.dialect is Dialect.MINDFORMERS:
-        run = mindformers.prepare_mindformers(config.settled, config.name, request)
+        run = mindformers.prepare_mindformers(config.prepared_config, config.name, request)
     else:
         try:
             from ms_tune.dryrun import dynamic  # noqa: PLC0415 - ms_tune.reference may be removed
@@ -179,7 +179,7 @@ def _flatten_bases(source: SourceFile) -> SourceFile:
     if whole is source:
         return source
     flat = parse_source(yaml_text(whole.data), source.path.with_name(f"{source.path.name}+{BASE}"))
-    return flat.but(read_from=whole.read_from)
+    return flat.replace(read_from=whole.read_from)
 
 
 def _short_path(path: Path) -> str:

@@ -47,7 +47,7 @@ _LONGEST_STATUS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessPlace:
+class SourceOperation:
     """A line of the user's program, and its operation: ``item()``, or the name of an operator."""
 
     file: str
@@ -67,12 +67,12 @@ class ProgramProcess:
     arguments: tuple[str, ...]  # its program and arguments
     log: Path | None  # the file of its error output; None for the command's own log
     ended: bool  # whether it ended normally, with its trace written if it used the device
-    reads: tuple[ProcessPlace, ...]  # places that read values from the device, which are all zero in simulation
+    reads: tuple[SourceOperation, ...]  # places that read values from the device, which are all zero in simulation
     # Operators whose result size depends on values, so that it has its maximum size here.
-    bounds: tuple[ProcessPlace, ...]
+    bounds: tuple[SourceOperation, ...]
     places: int  # number of such places; only the first ones are listed
-    endless: ProcessPlace | None  # a loop that waits for a value and was stopped
-    skipped: ProcessPlace | None  # a loop that was not entered because a value was zero
+    endless: SourceOperation | None  # a loop that waits for a value and was stopped
+    skipped: SourceOperation | None  # a loop that was not entered because a value was zero
     support: tuple[Message, ...] = ()  # differences of its frameworks from a run on a device
     model: MegatronModel | None = None  # its model and optimizer, if it is a Megatron program
     # Its peak of allocated bytes, if it was forked from a process that had used the device: not in any trace.
@@ -80,7 +80,7 @@ class ProgramProcess:
     failed: str = ""  # the exception that ended it, or its exit code if not 0; empty if neither is known
     log_from: int = 0  # size of that file when the process began; an earlier program may have had the same process ID
     allocated: int = 0  # bytes that MindSpore reports as allocated; 0 if unknown
-    asked_bytes: int | None = None  # its `max_device_memory`; None if not set or unknown
+    requested_bytes: int | None = None  # its `max_device_memory`; None if not set or unknown
 
 
 def processes_of(folder: Path) -> tuple[ProgramProcess, ...]:
@@ -94,7 +94,7 @@ def processes_of(folder: Path) -> tuple[ProgramProcess, ...]:
     statuses = {name: text for record in records[:_MOST] for name, text in _process_states(record.parent / _FAILED)}
     found = [process for record in records[:_MOST] if (process := _read_process(record, statuses)) is not None]
     if len(found) > 1:
-        found = [_moved_process(process) if process.folder == folder else process for process in found]
+        found = [_relocate_process(process) if process.folder == folder else process for process in found]
         _write_logs(folder / LOG, found)
     return tuple(found)
 
@@ -175,14 +175,14 @@ def _read_process(record: Path, statuses: Mapping[int, str]) -> ProgramProcess |
             forked_bytes=max(0, int(facts.get("forked_bytes", 0))),
             allocated=max(0, int(facts.get("allocated", 0))),
             log_from=max(0, int(facts.get("log_from", 0))),
-            asked_bytes=int(gib * GIB) if isinstance(gib, float) and 0 < gib * GIB < NO_CAP_BYTES else None,
+            requested_bytes=int(gib * GIB) if isinstance(gib, float) and 0 < gib * GIB < NO_CAP_BYTES else None,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _read_place(facts: Mapping[str, object]) -> ProcessPlace:
-    return ProcessPlace(str(facts["file"]), int(str(facts["line"])), str(facts.get("how", "")))
+def _read_place(facts: Mapping[str, object]) -> SourceOperation:
+    return SourceOperation(str(facts["file"]), int(str(facts["line"])), str(facts.get("how", "")))
 
 
 def _read_support(facts: Mapping[str, Mapping[str, object]]) -> Message:
@@ -193,7 +193,7 @@ def _read_support(facts: Mapping[str, Mapping[str, object]]) -> Message:
     return message
 
 
-def _read_endless(folder: Path, facts: Mapping[str, object]) -> ProcessPlace | None:
+def _read_endless(folder: Path, facts: Mapping[str, object]) -> SourceOperation | None:
     if isinstance(facts.get("endless"), dict):
         return _read_place(facts["endless"])  # type: ignore[arg-type]  # checked in the line above
     loops = facts.get("graph_loops")
@@ -203,7 +203,7 @@ def _read_endless(folder: Path, facts: Mapping[str, object]) -> ProcessPlace | N
     return None
 
 
-def _moved_process(process: ProgramProcess) -> ProgramProcess:
+def _relocate_process(process: ProgramProcess) -> ProgramProcess:
     folder = process.folder / _FIRST
     folder.mkdir(exist_ok=True)
     for name in (*_TRACE, *(path.name for path in process.folder.glob("rank_*"))):

@@ -50,7 +50,7 @@ class BroughtFiles:
     files: dict[str, bytes]  # its output files, compressed, by relative path
 
 
-def run_here(task: Task) -> BroughtFiles:
+def run_task(task: Task) -> BroughtFiles:
     """Run a task in a separate folder on this machine, as a Ray worker."""
     _remove_leftovers()
     with tempfile.TemporaryDirectory(prefix=f"ms-tune-ray-{os.getpid()}-") as scratch:
@@ -98,7 +98,7 @@ class RayEngine:
     ) -> None:
         """Run all tasks; see :meth:`ms_tune.dryrun.local_engine.LocalEngine.run`."""
         ray = connect_ray()
-        remote = ray.remote(max_retries=_RETRIES, retry_exceptions=False)(run_here)
+        remote = ray.remote(max_retries=_RETRIES, retry_exceptions=False)(run_task)
         waiting, begin = list(tasks), time.monotonic()
         pending: dict[Any, Task] = {}
         try:
@@ -179,12 +179,12 @@ def _is_ray(address: str) -> bool:
         return True
     answered = threading.Event()
 
-    def ask() -> None:
+    def query() -> None:
         with contextlib.suppress(Exception):
             GcsClient(address=address).internal_kv_exists(b"ms-tune", None, timeout=_ANSWER_SECONDS)
             answered.set()
 
-    threading.Thread(target=ask, daemon=True).start()  # the call cannot be cancelled
+    threading.Thread(target=query, daemon=True).start()  # the call cannot be cancelled
     return answered.wait(_ANSWER_SECONDS)
 
 

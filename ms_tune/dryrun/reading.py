@@ -65,15 +65,15 @@ def check_end(folder: Path, ended: ProcessEnd, timeout: float, *, level: int = 1
 
 def see_log(folder: Path) -> Message:
     """Return where to read more, and what else may help."""
-    kind = _kept_in(folder / JOB_FILE, "kind")
+    kind = _read_value(folder / JOB_FILE, "kind")
     if kind in _WITH_REFERENCE:
         return msg("reference.run.log", log=folder / LOG)
-    if kind == "mindformers" and _kept_in(folder / _PROGRESS, "phase") == "build":
+    if kind == "mindformers" and _read_value(folder / _PROGRESS, "phase") == "build":
         return msg("dryrun.run.log.build", log=folder / LOG)
     return msg("dryrun.run.log", log=folder / LOG)
 
 
-def _kept_in(file: Path, key: str) -> object:
+def _read_value(file: Path, key: str) -> object:
     try:
         return json.loads(file.read_text(encoding="utf-8")).get(key)
     except (OSError, ValueError, AttributeError):
@@ -189,7 +189,7 @@ class JobReport:
 
     memory: MemoryReport  # its ranks, the worst first
     stages: tuple[StageResult, ...]  # their results, in the same order; empty for a command, whose stages are unknown
-    left_out: int  # number of ranks that are omitted, because they need less
+    omitted_ranks: int  # number of ranks that are omitted, because they need less
 
 
 def job_report(result: DryrunResult | CommandResult, most: int) -> JobReport:

@@ -119,9 +119,9 @@ class StageResult:
         return self.extrapolation.peak_bytes if self.extrapolation else self.reading.peak_bytes
 
     @property
-    def theory(self) -> tuple[BesideTheory, ...]:
+    def theory(self) -> tuple[TheoryComparison, ...]:
         """Return the memory used from the first step to the last, compared with theory; empty if theory has no result."""
-        return beside_theory(self.run.theory, self.reading.contents)
+        return compare_with_theory(self.run.theory, self.reading.contents)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,7 +199,7 @@ _PADDING = 1 * MIB  # the allocator rounds every tensor up
 
 
 @dataclass(frozen=True, slots=True)
-class BesideTheory:
+class TheoryComparison:
     """The measured and the theoretical size of one category of a rank's memory."""
 
     content: str  # its name in `ms_tune.enums.MemoryCategory`
@@ -217,13 +217,15 @@ class BesideTheory:
         return abs(self.measured - self.expected) <= max(_SHARE * self.expected, _PADDING)
 
 
-def beside_theory(theory: Mapping[str, int], contents: Mapping[MemoryCategory, int]) -> tuple[BesideTheory, ...]:
+def compare_with_theory(
+    theory: Mapping[str, int], contents: Mapping[MemoryCategory, int]
+) -> tuple[TheoryComparison, ...]:
     """Return measured and theoretical sizes by category; empty if theory has no result."""
     measured = {content.value: size for content, size in contents.items()}
-    return tuple(BesideTheory(content, measured.get(content, 0), expected) for content, expected in theory.items())
+    return tuple(TheoryComparison(content, measured.get(content, 0), expected) for content, expected in theory.items())
 
 
-def unlike_theory(pairs: Iterable[BesideTheory]) -> Iterator[Message]:
+def unlike_theory(pairs: Iterable[TheoryComparison]) -> Iterator[Message]:
     """Yield the categories whose measured size differs from theory: one of the two is wrong."""
     for pair in pairs:
         if not pair.agrees:

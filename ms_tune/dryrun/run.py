@@ -22,10 +22,10 @@ from ms_tune.dryrun.rundir import (
     create_run_folder,
     file_text,
     make_manifest,
-    tell_folder_if_interrupted,
+    report_folder_if_interrupted,
     write_config,
-    write_kept,
     write_manifest,
+    write_run_record,
 )
 from ms_tune.dryrun.task import Observer, Task, child_of
 from ms_tune.enums import Dialect
@@ -34,7 +34,7 @@ from ms_tune.extras import need
 from ms_tune.records import plain_data
 from ms_tune.text import msg
 from ms_tune.verdict.limit import device_of, limit_of
-from ms_tune.verdict.run_record import OWN, RunRecord
+from ms_tune.verdict.run_record import RUN_FOLDER, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -180,7 +180,7 @@ def _plan_request(request: DryrunRequest, loaded: LoadedConfig | None = None) ->
         return job
     # On devices every rank runs, and layers are not extrapolated.
     world_size = prepare_run(request, loaded).world_size
-    present = machine.devices_here()
+    present = machine.count_devices()
     if present < world_size:
         few = msg("stages.real.devices", size=world_size, present=present)
         raise UnsupportedError(few, msg("stages.real.devices.hint"))
@@ -239,7 +239,7 @@ def _run_processes(
     request = jobs[0].request
     at_once = len(tasks) if request.real else request.jobs  # on devices the ranks wait for each other
     engine = engine_for(request.engine, tasks, here.cann, at_once)
-    with tell_folder_if_interrupted(folder, observer):
+    with report_folder_if_interrupted(folder, observer):
         engine.run(tasks, folder, report_state, read)
 
 
@@ -290,7 +290,7 @@ def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine) -
     for job in jobs:
         write_config(folder / job.prefix, job.loaded, job.first)
         if not job.request.real:  # replaced once the job is judged
-            write_kept(folder / job.prefix, RunRecord(doubts={OWN: msg("verdict.none.unfinished")}))
+            write_run_record(folder / job.prefix, RunRecord(doubts={RUN_FOLDER: msg("verdict.none.unfinished")}))
 
 
 def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
@@ -313,14 +313,14 @@ def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
 
 
 def _judge_stages(job: _SimulatedJob) -> tuple[StageResult, ...]:
-    found = [_judge_one(stage, job) for stage in job.plan.stages]
+    found = [_judge_stage(stage, job) for stage in job.plan.stages]
     if not job.request.real:
         ranks = {_folder_of(stage.run, job.plan): kept for stage, (_, kept) in zip(job.plan.stages, found, strict=True)}
-        write_kept(job.folder, RunRecord(job.request.chip, job.request.device_bytes, ranks=ranks))
+        write_run_record(job.folder, RunRecord(job.request.chip, job.request.device_bytes, ranks=ranks))
     return tuple(result for result, _ in found)
 
 
-def _judge_one(stage: StagePlan, job: _SimulatedJob) -> tuple[StageResult, RankRecord]:
+def _judge_stage(stage: StagePlan, job: _SimulatedJob) -> tuple[StageResult, RankRecord]:
     from ms_tune.dryrun.judge import extrapolate_stage, judge_stage, layer_activations  # noqa: PLC0415 - it needs numpy
 
     readings = [job.readings[_folder_of(run, job.plan)] for run in stage.runs]

@@ -64,7 +64,7 @@ def _new_folder(parent: Path, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def tell_folder_if_interrupted(folder: Path, observer: Observer) -> Iterator[None]:
+def report_folder_if_interrupted(folder: Path, observer: Observer) -> Iterator[None]:
     """Report the folder of a run that is interrupted: its partial output can be read."""
     try:
         yield
@@ -99,10 +99,10 @@ def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
         write_json(folder / "manifest.json", content)
 
 
-def write_kept(folder: Path, kept: RunRecord) -> None:
+def write_run_record(folder: Path, record: RunRecord) -> None:
     """Write the data that other commands need for the same verdict."""
     with _write_errors(folder):
-        write_json(folder / FILE, to_json(kept))
+        write_json(folder / FILE, to_json(record))
 
 
 def make_manifest(command: list[str], environment: Mapping[str, str], extra: Mapping[str, object]) -> dict[str, object]:

@@ -81,7 +81,7 @@ def with_settings(source: SourceFile, settings: Sequence[Setting], dialect: Dial
 def _with_setting(source: SourceFile, setting: Setting, dialect: Dialect | None) -> SourceFile:
     present = source.get(setting.path, MISSING) is not MISSING
     if not present:
-        _check_known(source, setting.path, dialect)
+        _check_key(source, setting.path, dialect)
     kind = ChangeKind.SET_VALUE if present else ChangeKind.ADD_KEY
     try:
         text, changes = _edit_text(
@@ -122,7 +122,7 @@ def _edit_text(source: SourceFile, change: ValueChange, followers: Sequence[KeyP
     return text, text != source.text
 
 
-def _check_known(source: SourceFile, path: KeyPath, dialect: Dialect | None) -> None:
+def _check_key(source: SourceFile, path: KeyPath, dialect: Dialect | None) -> None:
     for length in range(len(path)):
         section = source.get(path[:length], MISSING)
         here = set(map(str, section)) if isinstance(section, dict) else set()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _PDEATHSIG, _SUBREAPER = 1, 36  # of prctl(2)
-_ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOOK = 0.25  # seconds
 _POLITE = 3.0  # seconds between SIGTERM and SIGKILL; ms-tune itself waits a little longer for this process
 _TO_EXEC = 1.0  # seconds in which a forked shell becomes its target program
@@ -48,13 +48,13 @@ def main(parent: int, command: Sequence[str]) -> NoReturn:
         sys.exit(1)  # ms-tune was killed before the first of these lines, so the kernel will not signal us
     kept = os.path.lexists(_MINDSPORES)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, as in a Ray worker, the exit status would be lost
-    signal.pthread_sigmask(signal.SIG_BLOCK, {*_ASKED, signal.SIGCHLD})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*_END_SIGNALS, signal.SIGCHLD})
     program = _start_program(command, prctl)
     status: int | None = None
     since = 0.0
     outside: set[int] = set()
     while True:
-        asked = signal.sigtimedwait({*_ASKED, signal.SIGCHLD}, _LOOK)
+        asked = signal.sigtimedwait({*_END_SIGNALS, signal.SIGCHLD}, _LOOK)
         for ended, how in _reap_ended():
             if ended == program:
                 status, since = how, time.monotonic()
@@ -62,7 +62,7 @@ def main(parent: int, command: Sequence[str]) -> NoReturn:
         _note_outside(left, outside)
         unseen = not left and not _is_childless()  # the next iteration finds it
         over = status is not None and (status != 0 or not (unseen or _is_worth_waiting(left, since)))
-        if over or (asked is not None and asked.si_signo in _ASKED):
+        if over or (asked is not None and asked.si_signo in _END_SIGNALS):
             status = _end_all(program, status)
             if not kept and os.getppid() != parent:  # ms-tune, which would remove it, was killed
                 with contextlib.suppress(OSError):  # it does not exist, or is not empty
@@ -78,7 +78,7 @@ def _start_program(command: Sequence[str], prctl: ctypes._NamedFuncPointer) -> i
     prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != own:
         os._exit(1)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_ASKED, signal.SIGCHLD})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_END_SIGNALS, signal.SIGCHLD})
     # A core dump of a process that simulates a device is as large as the device's memory, and takes minutes to write.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # every Python ignores them, and its child programs inherit that

@@ -142,4 +142,4 @@ def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | Non
     # A checkout that is run without installation must also be found from the run's folder.
     checkout = str(Path(__file__).resolve().parents[2])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), checkout]))
-    return ChildProcess((sys.executable, *task.arguments), environment, folder, task.timeout, own=True)
+    return ChildProcess((sys.executable, *task.arguments), environment, folder, task.timeout, is_child=True)

@@ -98,11 +98,11 @@ class _Settings(Record):
 
     def get(self, key: str) -> object:
         """Return a value; None if it is missing or null."""
-        if self.says(key):
+        if self.is_set(key):
             return self.own[key] if key in self.own else self.facts.defaults[key]
         return self.facts.fields.get(self.facts.field_names.get(key, key))
 
-    def says(self, key: str) -> bool:
+    def is_set(self, key: str) -> bool:
         """Return whether the config or the model's class sets a value, even null."""
         return key in self.own or key in self.facts.defaults
 
@@ -161,8 +161,8 @@ def _model_shape(settings: _Settings, dtype: DType) -> ModelShape:
         ffn_hidden_size=wide,
         layers=1,
         num_attention_heads=heads,
-        num_query_groups=settings.size("num_key_value_heads") if settings.says("num_key_value_heads") else heads,
-        head_size=settings.size("head_dim") if settings.says("head_dim") else hidden // heads,
+        num_query_groups=settings.size("num_key_value_heads") if settings.is_set("num_key_value_heads") else heads,
+        head_size=settings.size("head_dim") if settings.is_set("head_dim") else hidden // heads,
         seq_length=1,
         activation="swiglu",
         normalization="RMSNorm",

@@ -98,17 +98,17 @@ _GATED = ("swiglu", "silu", "geglu", "fusedswiglu")
 
 def widths_of(model: ModelConfig) -> Widths | None:
     """Return the sizes of a config's model that determine its operations; None if one of them is unknown."""
-    hidden, heads = whole_number(model, "hidden_size"), whole_number(model, "num_attention_heads")
-    inner, words, tokens = (whole_number(model, name) for name in ("ffn_hidden_size", "vocab_size", "seq_length"))
+    hidden, heads = positive_size(model, "hidden_size"), positive_size(model, "num_attention_heads")
+    inner, words, tokens = (positive_size(model, name) for name in ("ffn_hidden_size", "vocab_size", "seq_length"))
     if not (hidden and heads and inner and words and tokens):
         return None
-    experts = whole_number(model, "num_moe_experts") or 0
+    experts = positive_size(model, "num_moe_experts") or 0
     experts = experts if experts > 1 else 0
-    expert = whole_number(model, "moe_ffn_hidden_size") or inner
+    expert = positive_size(model, "moe_ffn_hidden_size") or inner
     # All shared experts act as one; without an explicit width it has their total width (`TransformerConfig.__post_init__`).
     shared = model.number("moe_shared_expert_intermediate_size")
     if shared is None and experts:
-        shared = (whole_number(model, "shared_expert_num") or 0) * expert
+        shared = (positive_size(model, "shared_expert_num") or 0) * expert
     # Both legacy networks have a gate without a key for it (`LlamaFeedForward`; `ChatGLM2SwiGLU`).
     gated = model.facts.legacy or model.value("gated_linear_unit") is True
     gated = gated or str(model.value("hidden_act")).lower() in _GATED
@@ -120,24 +120,24 @@ def widths_of(model: ModelConfig) -> Widths | None:
         feed_forward=inner,
         gated=gated,
         experts=experts,
-        chosen=(whole_number(model, "moe_router_topk") or 1) if experts else 0,
+        chosen=(positive_size(model, "moe_router_topk") or 1) if experts else 0,
         expert=expert,
         shared=max(shared or 0, 0),
     )
 
 
 def _attention_of(model: ModelConfig, hidden: int, heads: int) -> Attention:
-    rank = whole_number(model, "kv_lora_rank")
+    rank = positive_size(model, "kv_lora_rank")
     if model.facts.latent and rank:
-        rotary = whole_number(model, "qk_pos_emb_head_dim") or 0
-        head = (whole_number(model, "qk_head_dim") or hidden // heads) + rotary
-        value = whole_number(model, "v_head_dim") or hidden // heads
-        return Attention(heads, heads, head, value, whole_number(model, "q_lora_rank") or 0, rank, rotary)
-    head = whole_number(model, "kv_channels") or hidden // heads
-    return Attention(heads, whole_number(model, "num_query_groups") or heads, head, head)
+        rotary = positive_size(model, "qk_pos_emb_head_dim") or 0
+        head = (positive_size(model, "qk_head_dim") or hidden // heads) + rotary
+        value = positive_size(model, "v_head_dim") or hidden // heads
+        return Attention(heads, heads, head, value, positive_size(model, "q_lora_rank") or 0, rank, rotary)
+    head = positive_size(model, "kv_channels") or hidden // heads
+    return Attention(heads, positive_size(model, "num_query_groups") or heads, head, head)
 
 
-def whole_number(model: ModelConfig, name: str) -> int | None:
+def positive_size(model: ModelConfig, name: str) -> int | None:
     """Return a positive size under any of its names, or None."""
     found = model.number(name)
     if found is None and name in _OTHER_NAMES:

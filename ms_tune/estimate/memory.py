@@ -159,20 +159,20 @@ class Estimate(Record):
         return self.limit.bytes - self.reserve_bytes
 
     @property
-    def seen_range(self) -> tuple[float, float]:
+    def ratio_range(self) -> tuple[float, float]:
         """Return the lowest and highest ratio of simulated peaks to estimates of such jobs."""
         return _LOWEST, _HIGHEST_WITH_EXPERTS if self.experts else _HIGHEST
 
     @property
     def outlook(self) -> Outlook:
         """Return the conclusion for the job."""
-        (low, high), peak = self.seen_range, self.fullest.peak_bytes
+        (low, high), peak = self.ratio_range, self.fullest.peak_bytes
         if peak * low > self.limit.bytes or self.fullest.lasting_bytes > self.limit.bytes:
             return Outlook.OVER
         return Outlook.BELOW if peak * high < self.room_bytes else Outlook.UNSURE
 
 
-class HeldLayers(Record):
+class LayersInFlight(Record):
     """Equal layers of a stage."""
 
     activations: Activations  # per layer and micro-batch
@@ -181,10 +181,12 @@ class HeldLayers(Record):
     layers: int = 1  # number of layers
 
 
-def estimate_stage(number: int, layers: int, lasting: int, held: Iterable[HeldLayers], logits: int) -> StageEstimate:
+def estimate_stage(
+    number: int, layers: int, lasting: int, layers_in_flight: Iterable[LayersInFlight], logits: int
+) -> StageEstimate:
     """Estimate a stage: persistent memory, activations in flight, and the transient of a recomputed layer or the loss."""
     kept = again = recomputed = 0
-    for one in held:
+    for one in layers_in_flight:
         kept += one.layers * one.in_flight * (one.activations.full if one.full else one.activations.none)
         again = max(again, one.activations.none if one.full else 0)
         recomputed += one.layers if one.full else 0

@@ -38,7 +38,7 @@ def chips() -> tuple[Chip, ...]:
     )
 
 
-def chip_named(text: str) -> Chip | None:
+def find_chip(text: str) -> Chip | None:
     """Return the chip named ``910B2``, ``Ascend910B2`` or ``910b2``; None for an unknown name."""
     wanted = text.lower().removeprefix("ascend").strip()
     return next((chip for chip in chips() if wanted in (chip.name.lower(), *chip.names)), None)
@@ -62,7 +62,7 @@ def peaks() -> tuple[Peak, ...]:
     )
 
 
-def peak_named(text: str) -> Peak | None:
+def find_peak(text: str) -> Peak | None:
     """Return the peak of ``910B2``, ``Ascend910B2`` or ``910b2``; None for unknown names and for families of several peaks."""
     wanted = text.lower().removeprefix("ascend").strip()
     return next((peak for peak in peaks() if wanted in (peak.name.lower(), *peak.names)), None)

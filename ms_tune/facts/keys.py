@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import FREE, facts_of
-from ms_tune.facts.query import ABSENT, GONE, all_at, at, load, order, served
+from ms_tune.facts.query import ABSENT, REMOVED, all_at, at, load, order, served
 from ms_tune.records import Record
 
 TYPE_CHECKING = False
@@ -63,7 +63,7 @@ def tables(dialect: Dialect, release: str | None = None) -> tuple[Key, ...]:
         return tuple([key for key in begun if key.until is None or wanted[: len(last := order(key.until))] <= last])
     content, model, spans, keys = load(f"keys_{dialect.value}"), _MODELS.get(dialect), {}, []
     releases = load("releases")[dialect.value]["served"]
-    for name, having in sorted(known().items()) if model else ():
+    for name, having in sorted(list_model_keys().items()) if model else ():
         knowing = [one for one in releases if one in having]
         if knowing:
             since, until = knowing[0], knowing[-1]
@@ -115,7 +115,7 @@ def dynamic_kinds(release: str) -> tuple[str, ...]:
 
 
 @cache
-def known() -> Mapping[str, set[str]]:
+def list_model_keys() -> Mapping[str, set[str]]:
     """Return every valid key of ``model.model_config`` with the releases in which some model class has a use for it."""
     data, found = load("models"), dict[str, set[str]]()
     releases = data["releases"]
@@ -135,17 +135,17 @@ def known() -> Mapping[str, set[str]]:
                 found.setdefault(key, set()).add(release)
     for table, there in histories:
         for key, history in table.items():
-            having, value = found.setdefault(key, set()), GONE
+            having, value = found.setdefault(key, set()), REMOVED
             for release in releases if len(having) < len(releases) else ():
                 value = history.get(release, value)
-                if value != GONE and release in there:
+                if value != REMOVED and release in there:
                     having.add(release)
     return found
 
 
-def known_since(key: str, release: str) -> str | None:
+def find_first_release(key: str, release: str) -> str | None:
     """Return the later release that introduced a key of ``model.model_config``; None if none did, or this one knows it."""
-    having = known().get(key, ())
+    having = list_model_keys().get(key, ())
     later = [one for one in load("models")["releases"] if one in having and order(one) > order(release)]
     return later[0] if later and release not in having else None
 

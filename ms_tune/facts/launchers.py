@@ -36,7 +36,7 @@ class Launcher(Record):
         return ("nproc_per_node", "nnodes") if "nproc_per_node" in self.values else ()
 
 
-def launcher_named(command: str) -> Launcher | None:
+def find_launcher(command: str) -> Launcher | None:
     """Return the launcher that a command names, with or without its folder: ``/usr/bin/python3.11``, ``msrun``."""
     name = command.rpartition("/")[2]
     if _PYTHON.fullmatch(name):

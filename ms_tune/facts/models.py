@@ -97,14 +97,14 @@ class ModelFacts(Record):
         keys.sort(key=self.defaults.__contains__, reverse=True)  # but after those that the class has a default for
         return tuple(keys)
 
-    def keys_known(self) -> set[str]:
+    def valid_keys(self) -> set[str]:
         """Return every key of the model's section that has a meaning."""
         read = [key for key, rule in self.aliases.items() if rule[0] in self.fields]
         return {*read, *self.around, *self.ignored, *self.renamed, *(() if self.listed else self.fields)}
 
     def knows(self, key: str) -> bool:
-        """Return whether a key of the model's section has a meaning; for many keys use :meth:`keys_known`."""
-        return key in self.keys_known()
+        """Return whether a key of the model's section has a meaning; for many keys use :meth:`valid_keys`."""
+        return key in self.valid_keys()
 
 
 class ModelConfig:
@@ -133,13 +133,13 @@ class ModelConfig:
         self.facts, self.kind, self.architecture, self.release = facts, kind, architecture, release
         self._values, self._sealed = values, sealed
         self._fields: dict[str, Field] = {}
-        self._written: dict[str, list[Field]] = {}
+        self._fields_by_name: dict[str, list[Field]] = {}
         for name in dict.fromkeys([facts.aliases.get(key, (key,))[0] for key in values]):
             for key in facts.names(name):
                 if key in values and key not in facts.ignored:
                     origin = ValueOrigin.WRITTEN if key == name else ValueOrigin.ALIAS
                     field = Field(name, self._read_key(key), origin, values[key][1])
-                    self._written.setdefault(name, []).append(field)
+                    self._fields_by_name.setdefault(name, []).append(field)
         self.known = facts.name is not None  # whether the framework's class is known
         self.layers = self.number(LAYERS)  # without those that predict further tokens; None if unknown
         self.mtp_layers = self.number(MTP_LAYERS) or 0  # those that predict further tokens; 0 by default
@@ -157,9 +157,9 @@ class ModelConfig:
             return True
         return self.facts.latent and facts_of(self.release, architecture=self.architecture).latent
 
-    def written(self, name: str) -> Sequence[Field]:
+    def written_fields(self, name: str) -> Sequence[Field]:
         """Return all written values of a field, under any name; several are refused if they differ."""
-        return self._written.get(self.facts.field_names.get(name, name), ())
+        return self._fields_by_name.get(self.facts.field_names.get(name, name), ())
 
     def clashes(self, *fields: str) -> Iterator[tuple[str, Field]]:
         """Yield each value that conflicts with another name of its field, with that name; the framework refuses both together.
@@ -174,7 +174,7 @@ class ModelConfig:
         for name in dict.fromkeys([facts.field_names.get(one, one) for one in fields or self._values]):
             names = [key for key in facts.names(name) if key not in facts.ignored and name in facts.fields]
             first, *others = [key for key in names if key in self._values or key in facts.defaults] or [""]
-            found = {one.path: one for one in self.written(name)}
+            found = {one.path: one for one in self.written_fields(name)}
             for key in others:
                 same = order(self.release) >= _EQUAL and self._read_key(key) == self._read_key(first)
                 if key in self._values and not same:
@@ -186,8 +186,8 @@ class ModelConfig:
         """Return a field (given by any of its names) with the value that the framework's class receives."""
         facts = self.facts
         name = facts.field_names.get(name, name)
-        if name in self._written:
-            return self._written[name][0]
+        if name in self._fields_by_name:
+            return self._fields_by_name[name][0]
         if name in self._fields:
             return self._fields[name]
         filled = [key for key in facts.names(name) if key in facts.defaults and key not in facts.ignored]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _FOLDER = Path(__file__).parent / "data"
-GONE = {"gone": True}
+REMOVED = {"gone": True}
 ABSENT = object()
 REQUIRED = "**required**"  # used instead of a default
 _VERSION = r"r?(?P<release>\d{1,4}\.\d{1,4})(\.\d{1,4})*((a|b|rc|\.dev|\.post)\d{1,4})*"
@@ -48,19 +48,19 @@ def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts
         if order(since) > wanted:
             break
         last = value
-    return ABSENT if last == GONE else last
+    return ABSENT if last == REMOVED else last
 
 
 def all_at(histories: Mapping[str, Mapping[str, Any]], release: str) -> dict[str, Any]:
     """Return the values of those facts that a release has."""
     found, wanted = {}, order(release)
     for name, history in histories.items():
-        last: object = GONE
+        last: object = REMOVED
         for since, value in history.items():  # the loop of `at`, inlined to save ten thousand calls
             if order(since) > wanted:
                 break
             last = value
-        if last != GONE:
+        if last != REMOVED:
             found[name] = last
     return found
 

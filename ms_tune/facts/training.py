@@ -45,7 +45,7 @@ def mindspeed_framework() -> Framework | None:
     """
     for framework, config in _MINDSPEED:
         folder = package_folder(framework.package.partition(".")[0])
-        if folder is not None and _says(folder / config, _READS_YAML):
+        if folder is not None and _contains(folder / config, _READS_YAML):
             return framework
     return None
 
@@ -56,7 +56,7 @@ def pynative_framework() -> Framework | Message:
     if mindformers is None:
         return msg("pynative.no-mindformers")
     name = f"MindFormers {_version('mindformers')}".rstrip()
-    if not _says(mindformers / _TRAINER, _TRAINS_BY_BACKWARD):
+    if not _contains(mindformers / _TRAINER, _TRAINS_BY_BACKWARD):
         return msg("pynative.no-trainer", mindformers=name)
     if hyper_parallel is None:
         return msg("pynative.no-hyper-parallel", mindformers=name)
@@ -83,7 +83,7 @@ def _version(package: str) -> str:
         return ""
 
 
-def _says(file: Path, text: str) -> bool:
+def _contains(file: Path, text: str) -> bool:
     try:
         return text in file.read_text(encoding="utf-8", errors="replace")
     except OSError:

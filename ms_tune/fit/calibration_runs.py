@@ -40,7 +40,7 @@ class JobLayers:
     """Layers of a job, counted by layer kind."""
 
     counts: dict[LayerKind, int]  # number of layers of each kind, in model order
-    whole: tuple[int, ...]  # layers per stage
+    per_stage: tuple[int, ...]  # layers per stage
     least: tuple[int, ...]  # layers of the smallest run of each stage (:func:`probe_sizes`)
     compiled: bool = False  # static graph: each small run takes long
 
@@ -131,7 +131,7 @@ def plan_probes(job: PlannedJob, model: JobLayers, kinds: Sequence[RecomputeMode
             notes.append(msg("fitting.kind-fails", kind=kind.value, reason=error.message))
             continue
         for stage in choose_probe_stages(job.stages):
-            both = probe_sizes(job.chunks, model.whole[stage], model.least[stage])
+            both = probe_sizes(job.chunks, model.per_stage[stage], model.least[stage])
             wanted = both[: _count_probe_sizes(job, kind, stage, alike=model.alike)]
             needed = kind is RecomputeMode.NONE
             found += [Probe(kind.value, loaded, stage, layers, needed, model.main, kind) for layers in wanted]
@@ -203,7 +203,7 @@ def probes_of_first_chunk(job: PlannedJob, model: JobLayers, stages: Sequence[in
     counts: Rows = [list(row) if not chunk else [0] * len(row) for chunk, row in enumerate(job.placement)]
     loaded = config_of_main_layers(job, full_first_lists(job.placement, counts))
     return [
-        Probe("first chunk", loaded, stage, probe_sizes(job.chunks, model.whole[stage], model.least[stage])[1])
+        Probe("first chunk", loaded, stage, probe_sizes(job.chunks, model.per_stage[stage], model.least[stage])[1])
         for stage in (_line_stages(job.stages) if stages is None else stages)
     ]
 
@@ -224,7 +224,7 @@ def _plan_dense_probes(job: PlannedJob, model: JobLayers, kind: RecomputeMode) -
         made = job._replace(loaded=dense).for_small_runs(uniform_lists(job.placement, kind.value))
     except MsTuneError:
         return  # the mode recomputes parts of experts
-    both = probe_sizes(job.chunks, model.whole[0], (1 if job.compiled else _LEAST) * job.chunks)
+    both = probe_sizes(job.chunks, model.per_stage[0], (1 if job.compiled else _LEAST) * job.chunks)
     for layers in both if kind in _TWO_SIZES else both[:1]:
         yield Probe(f"dense {kind.value}", made, 0, layers, kind is RecomputeMode.NONE, LayerKind.DENSE, kind)
 

@@ -9,7 +9,7 @@ from ms_tune.dialects.stage import make_name
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops, widths_of
-from ms_tune.facts.devices import fastest_peak, peak_named
+from ms_tune.facts.devices import fastest_peak, find_peak
 from ms_tune.fit.calibration_runs import count_job_layers
 from ms_tune.fit.job import check_plannable, read_job
 from ms_tune.fit.layouts import read_layout
@@ -69,7 +69,7 @@ def relative_costs(job: PlannedJob) -> RelativeCosts:
     dense = layer_flops(widths, experts=False)
     experts = layer_flops(widths, experts=True) if widths.experts else dense
     split, chip = job.first.split, job.request.chip
-    named = peak_named(chip) if chip is not None else None
+    named = find_peak(chip) if chip is not None else None
     tflops = named.tflops if named is not None else fastest_peak()
     tokens = widths.tokens * read_layout(job.loaded, job.first).size
     shortest = dense * tokens / (split.tensor * split.context) / (tflops * _TERA)

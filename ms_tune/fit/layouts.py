@@ -107,7 +107,7 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int) -> LoadedConf
     nothing = [[0] * layout.pipeline for _ in range(layout.chunks)]
     select, comm = (nothing if any(source.get(path) is not None for path in paths) else None for paths in keys.selects)
     there = loaded.with_source(source)
-    lists = SappLists(layer_offsets(place_evenly(layers, layout)), nothing, select, comm, swap=nothing)
+    lists = SappLists(layer_offsets(split_evenly(layers, layout)), nothing, select, comm, swap=nothing)
     from ms_tune.normalize.sapp import merge_sapp  # noqa: PLC0415 - `check` reads this module and writes nothing
 
     return loaded.with_source(parse_source(merge_sapp(there.job, lists).text, source.path))
@@ -123,7 +123,7 @@ def _apply_values(loaded: LoadedConfig, wanted: Mapping[KeyPath, object]) -> Sou
     return parse_source(text, source.path)
 
 
-def place_evenly(layers: int, layout: Layout) -> list[list[int]]:
+def split_evenly(layers: int, layout: Layout) -> list[list[int]]:
     """Return the layers per cell (chunks x stages): an even split, with the remainder on middle stages first."""
     cells = layout.pipeline * layout.chunks
     rest = layers % cells

@@ -91,7 +91,7 @@ def find_alike_phases(figures: RunFigures, plain: RunFigures, lasting: Fraction)
     ]
 
 
-def fit_lines_beside(one: RunFigures, plain: RunFigures, lines: Sequence[MemoryLine]) -> Iterator[MemoryLine]:
+def fit_mode_lines(one: RunFigures, plain: RunFigures, lines: Sequence[MemoryLine]) -> Iterator[MemoryLine]:
     """Yield the lines of another recompute mode from one run (``one``), using the lines and a same-size run without recomputation."""
     for line in lines:
         phase = line.phase
@@ -180,7 +180,7 @@ class RecomputeTransient:
 
     # Bytes, regardless of the number of layers; can be negative if each layer leaves some (``left``).
     transient: Fraction = Fraction(0)
-    left: Fraction = Fraction(0)  # bytes per layer of the cell, until its backward pass ends
+    per_layer: Fraction = Fraction(0)  # bytes per layer of the cell, until its backward pass ends
 
 
 def fully_recomputed(figures: RunFigures) -> list[tuple[StageLayerKind, int]]:
@@ -259,7 +259,7 @@ def fit_transient(
     return RecomputeTransient(transient, left)
 
 
-def fit_transient_alone(
+def fit_first_chunk_transient(
     freed: FreedByRecompute, plain: MemoryLine, figures: RunFigures, main: LayerKind
 ) -> RecomputeTransient:
     """Return the transient memory when all layers of only the first chunk are recomputed."""

@@ -112,7 +112,7 @@ def measure_probes(
 class _PendingProbe(NamedTuple):
     """A probe without cached figures."""
 
-    asked: DryrunRequest
+    request: DryrunRequest
     loaded: LoadedConfig
     run: PreparedRun
     file: Path
@@ -125,7 +125,7 @@ def _run_pending(
     # Run probes; cache each result at once, so that nothing is lost if the user stops the rest.
     numbers = list(left)
 
-    def done_with(place: int, reading: Reading) -> None:
+    def record_run(place: int, reading: Reading) -> None:
         number = numbers[place]
         found[number] = figures = read_figures(left[number].run, reading)
         write_cache(left[number].file, {**asdict(replace(figures, kinds={})), "kinds": kinds_to_json(figures.kinds)})
@@ -134,7 +134,7 @@ def _run_pending(
         if left[numbers[place]].needed:
             raise error
 
-    done = simulate_each([(one.asked, one.loaded) for one in left.values()], observer, done_with, stop)
+    done = simulate_each([(one.request, one.loaded) for one in left.values()], observer, record_run, stop)
     for number, variant in zip(numbers, done.variants, strict=True):
         if variant.error is not None:
             found[number] = variant.error

@@ -12,12 +12,12 @@ from ms_tune.fit.linear_fit import (
     LayerBytes,
     RecomputeTransient,
     find_alike_phases,
+    fit_first_chunk_transient,
     fit_freed,
     fit_layer_bytes,
     fit_lines,
-    fit_lines_beside,
+    fit_mode_lines,
     fit_transient,
-    fit_transient_alone,
     fully_recomputed,
     persistent_slope,
     split_by_moment,
@@ -61,7 +61,7 @@ class StageMeasurements:
         for figures in some:
             self._some.setdefault(figures.stage, []).append(figures)
         self._first = {figures.stage: figures for figures in first}
-        self.first_chunk_alone: dict[int, RunFigures] = {}
+        self.only_first_chunk: dict[int, RunFigures] = {}
         self._lines = {key: fit_lines(*runs[:2]) for key, runs in self._runs.items() if len(runs) > 1}
 
     def line_stages(self, make: LayerKind) -> list[int]:
@@ -93,7 +93,7 @@ class StageMeasurements:
         lines = self._lines.get((make, kind, stage))
         if lines is None:
             few, one = self.smallest_run(make, RecomputeMode.NONE, stage), self.smallest_run(make, kind, stage)
-            lines = () if few is None or one is None else tuple(fit_lines_beside(one, few, plain))
+            lines = () if few is None or one is None else tuple(fit_mode_lines(one, few, plain))
         found, _ = split_by_moment(lines, self.persistent_bytes(make))
         return {line.phase: line for line in found}
 
@@ -110,7 +110,7 @@ class StageMeasurements:
     def highest_line(self, make: LayerKind, kind: RecomputeMode, stage: int) -> MemoryLine | None:
         """Return the line with the highest peak for all layers of the stage, or None."""
         lines = self.usual_lines(make, kind, stage).values()
-        whole = self.model.whole[stage]
+        whole = self.model.per_stage[stage]
         return max(lines, key=lambda line: (line.bytes_with(whole), line.slope), default=None)
 
     def fragment_bytes(self, stages: int) -> tuple[int, ...]:
@@ -140,7 +140,7 @@ class StageMeasurements:
         runs = [stage for made, other, stage in self._runs if (made, other) == (make, kind)]
         drawn = any((make, kind, stage) in self._lines for stage in runs)
         if not drawn or len(runs) == 1 < len(self.line_stages(make)):
-            return self._beside_plain(make, kind, runs)
+            return self._fit_savings(make, kind, runs)
         lines = self.deciding_lines(make, kind)
         if kind is RecomputeMode.FULL and make == self.model.main and self.freed_by_stage:
             lines = [freed.line for freed in self.freed_by_stage.values()]
@@ -148,7 +148,7 @@ class StageMeasurements:
             lines = lines[:-1] if len(lines) > _TWO else lines
         return fit_layer_bytes(lines) if lines else None
 
-    def _beside_plain(self, make: LayerKind, kind: RecomputeMode, stages: Sequence[int]) -> LayerBytes | None:
+    def _fit_savings(self, make: LayerKind, kind: RecomputeMode, stages: Sequence[int]) -> LayerBytes | None:
         # Fit a layer of a mode that was run in one size, as savings relative to no recomputation, per micro-batch in flight. With
         # two stages, savings that do not depend on micro-batches in flight are distinguished.
         plain, freed = self.layer_bytes(make, RecomputeMode.NONE), []
@@ -227,8 +227,8 @@ class StageMeasurements:
         if freed is None or plain is None:
             return RecomputeTransient()
         if self.peaks_at_reduction:
-            alone = self.first_chunk_alone.get(stage)
-            return RecomputeTransient() if alone is None else fit_transient_alone(freed, plain, alone, main)
+            alone = self.only_first_chunk.get(stage)
+            return RecomputeTransient() if alone is None else fit_first_chunk_transient(freed, plain, alone, main)
         full = self.layer_bytes(main, RecomputeMode.FULL)
         phases = self.usual_lines(main, RecomputeMode.FULL, stage)
         if len(runs) < _TWO or full is None or not phases:
@@ -240,7 +240,7 @@ class StageMeasurements:
         self, stage: int, layers: Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
     ) -> Fraction | None:
         """Return the transient memory when only the first chunk is fully recomputed; None if no run measures it."""
-        main, figures = self.model.main, self.first_chunk_alone.get(stage)
+        main, figures = self.model.main, self.only_first_chunk.get(stage)
         plain = self.highest_line(main, RecomputeMode.NONE, stage)
         few = self.smallest_run(main, RecomputeMode.NONE, stage)
         if figures is None or plain is None or few is None:

@@ -22,7 +22,7 @@ from ms_tune.estimate.memory import (
 )
 from ms_tune.fit.calibration_runs import count_job_layers
 from ms_tune.fit.costs import relative_costs
-from ms_tune.fit.layouts import can_accumulate, is_sequence_parallel, place_evenly, with_layout
+from ms_tune.fit.layouts import can_accumulate, is_sequence_parallel, split_evenly, with_layout
 from ms_tune.planning.costs import graph_of
 from ms_tune.planning.schedule import Schedule, in_flight_per_chunk, why_refused
 from ms_tune.planning.table import MOST_ALL_PASSES, CostTable
@@ -169,7 +169,7 @@ class _LayoutRanker:
         refused = why_refused(schedule, layout.pipeline, layout.chunks, layout.micro_batches)
         if refused is not None:
             raise UnsupportedError(refused)
-        placement = place_evenly(self._job.layers, layout)
+        placement = split_evenly(self._job.layers, layout)
         facts = self._layout_facts(layout, read, schedule, placement)
         full = tuple(_fewest_recomputed(facts, stage, self._limit) for stage in range(layout.pipeline))
         time, bubble = self._step_time(layout, schedule, placement, full)

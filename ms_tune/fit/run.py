@@ -27,7 +27,7 @@ from ms_tune.fit.layouts import is_sequence_parallel, layout_keys, read_layout
 from ms_tune.fit.measure import measure_probes
 from ms_tune.fit.measured import StageMeasurements
 from ms_tune.fit.result import CheckRun, ConfigFit
-from ms_tune.fit.table import build_table, choose_telling_stage, emptied_probes, in_flight_micro_batches, with_ends
+from ms_tune.fit.table import build_table, choose_first_chunk_stage, emptied_probes, in_flight_micro_batches, with_ends
 from ms_tune.fit.table_cache import write_cached_table
 from ms_tune.fit.verify_loop import VerifyLoop, check_probe, lists_of_plan, predict_check_run
 from ms_tune.normalize.sapp import merge_sapp
@@ -173,11 +173,11 @@ def _run_calibration(
     there = {name: [one for one in group if not isinstance(one, MsTuneError)] for name, group in runs.items()}
     measured = StageMeasurements(seen, model, there["some"], there["first"])
     alone = there["alone"]
-    stages = None if measured.peaks_at_reduction else (choose_telling_stage(job.stages),)
+    stages = None if measured.peaks_at_reduction else (choose_first_chunk_stage(job.stages),)
     more = probes_of_first_chunk(job, model, stages) if measured.peaks_at_reduction or measured.freed_by_stage else []
     if more:
         alone = [one for one in measure_probes(job.request, more, observer) if not isinstance(one, MsTuneError)]
-    measured.first_chunk_alone = {figures.stage: figures for figures in alone}
+    measured.only_first_chunk = {figures.stage: figures for figures in alone}
     return measured, there["ends"], next(iter(there["check"]), None), notes
 
 
@@ -261,12 +261,14 @@ def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...
         for kind in table.kinds
         if kind is not RecomputeMode.NONE
         and kind not in used
-        and all(_kept_bytes(layer, kind) >= _kept_bytes(layer, RecomputeMode.NONE) for layer in table.layers)
+        and all(
+            _activation_bytes(layer, kind) >= _activation_bytes(layer, RecomputeMode.NONE) for layer in table.layers
+        )
     )
     return table.map_costs(lambda kind, cost: None if kind in idle else cost), idle
 
 
-def _kept_bytes(layer: LayerGroup, kind: RecomputeMode) -> int:
+def _activation_bytes(layer: LayerGroup, kind: RecomputeMode) -> int:
     return layer.recompute[kind].activation_bytes + layer.recompute[kind].once_bytes
 
 

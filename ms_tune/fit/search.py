@@ -177,13 +177,13 @@ def _try_layouts(
             if not found:
                 raise
             return found, True
-        found.append(_judge_tried(candidate, fit))
+        found.append(_judge_layout(candidate, fit))
         if fit.last.report.stopped:
             return found, True
     return found, False
 
 
-def _judge_tried(candidate: LayoutCandidate, fit: ConfigFit) -> TriedLayout:
+def _judge_layout(candidate: LayoutCandidate, fit: ConfigFit) -> TriedLayout:
     plan = fit.last.report.planned
     if plan is None:
         return TriedLayout(candidate, fit)

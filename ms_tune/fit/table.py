@@ -147,11 +147,11 @@ def _recompute_overhead(
         known = stage if stage in measured.freed_by_stage else middle_stage(last)
         freed, transient = measured.freed_by_stage[known], on_top[known].transient
         if stage == last:
-            there = transient > 0 or on_top[known].left > 0
+            there = transient > 0 or on_top[known].per_layer > 0
             transient = transient + late if there else min(on_top[middle_stage(last)].transient, late)
         rows.append((round(freed.first), max(0, round(transient))))
         by_stage += _overhead_by_chunk(job, freed, layers[main], known)
-    left = max(round(one.left) for one in on_top.values())
+    left = max(round(one.per_layer) for one in on_top.values())
     first, transients = (tuple(column) for column in zip(*rows, strict=True))
     by_cell = tuple(by_stage[stage * job.chunks + chunk] for chunk in range(job.chunks) for stage in range(job.stages))
     return RecomputeOverhead(first, by_cell, transients * job.chunks), left
@@ -216,7 +216,7 @@ def in_flight_micro_batches(job: PlannedJob, stage: int, chunk: int | None = Non
 
 def _update_costs(measured: StageMeasurements, stages: int) -> UpdateCost | None:
     # Return the memory of stages and layers while gradients are reduced and weights updated; None if it is not more than usual.
-    main, whole = measured.model.main, measured.model.whole
+    main, whole = measured.model.main, measured.model.per_stage
     lines = {}
     for stage in measured.line_stages(main):
         found = measured.update_lines(main, stage)
@@ -239,7 +239,7 @@ def _with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fr
     # overhead of a stage then depends on which chunks last ran backward, not on micro-batches in flight. In small runs, a layer
     # of the first chunk frees less than one of the others: at the stage's peak, the first chunk's last pass was a backward one.
     # In MindSpeed-Core-MS this has another cause; a run that recomputes only the first chunk distinguishes them.
-    main, again, known = make_name(measured.model.main), table.again, choose_telling_stage(table.stages)
+    main, again, known = make_name(measured.model.main), table.again, choose_first_chunk_stage(table.stages)
     if again is None or table.chunks == 1 or known not in measured.freed_by_stage:
         return table
     first, *others = (again.layer_bytes[chunk * table.stages + known] for chunk in range(table.chunks))
@@ -255,7 +255,7 @@ def _with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fr
         again=RecomputeOverhead((again.first_bytes[known],) * table.stages, nothing, nothing, lingers=True),
     )
     made = _matched_to_runs(made, measured)
-    alone = measured.first_chunk_alone.get(known)
+    alone = measured.only_first_chunk.get(known)
     if alone is None:
         return table
     phases = measured.usual_lines(measured.model.main, RecomputeMode.NONE, known)
@@ -264,7 +264,7 @@ def _with_lingering(table: CostTable, measured: StageMeasurements, in_flight: Fr
     return made if peak and nearer else table
 
 
-def choose_telling_stage(stages: int) -> int:
+def choose_first_chunk_stage(stages: int) -> int:
     """Return the stage for the run that recomputes only the first chunk: a middle one, else the last; the first has other layers."""
     return middle_stage(stages - 1) if stages > 2 else stages - 1  # noqa: PLR2004 - the first, one between, the last
 
@@ -346,7 +346,7 @@ def emptied_probes(job: PlannedJob, model: JobLayers) -> list[Probe]:
         if loaded is not None:
             # The other cells keep a layer each. If this stage's cell had one too, there would be fewer layers than cells, which
             # is refused.
-            _, more = probe_sizes(job.chunks, model.whole[stage], model.least[stage])
+            _, more = probe_sizes(job.chunks, model.per_stage[stage], model.least[stage])
             found.append(Probe("emptied", loaded, stage, more - more // job.chunks))
     return found
 

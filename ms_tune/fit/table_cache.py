@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ms_tune.planning.table import CostTable
 
 _FOLDER, _FORM = "fit", 6  # folder in the cache; version of the file format
-_MOST_KEPT = 4096  # files
+_MAX_FILES = 4096  # files
 _ENVIRONMENT = ("MS_ALLOC_CONF", "MS_DEV_RUNTIME_CONF", "MS_DEV_GRAPH_KERNEL_FLAGS", "ENABLE_LAZY_INLINE_NO_PIPELINE")
-_WHAT = "table 1"  # kind of file, with its format version
+_FILE_KIND = "table 1"  # kind of file, with its format version
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def read_cached_table(job: PlannedJob) -> CachedTable | None:
 def _table_file(job: PlannedJob) -> Path:
     here = simulated_by()
     bare = job.with_lists(uniform_lists(job.placement, RecomputeMode.NONE.value))
-    return cache_file(prepare_run(job.request._replace(stage=0, layers=None), bare), job.request, here, _WHAT)
+    return cache_file(prepare_run(job.request._replace(stage=0, layers=None), bare), job.request, here, _FILE_KIND)
 
 
 def cache_file(run: PreparedRun, request: DryrunRequest, here: str, what: str = "") -> Path:
@@ -103,7 +103,7 @@ def write_cache(file: Path, facts: Mapping[str, object]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, dict(facts))
         old = sorted(file.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
-        for one in old[:-_MOST_KEPT]:
+        for one in old[:-_MAX_FILES]:
             one.unlink(missing_ok=True)
     except OSError:
         return

@@ -64,7 +64,7 @@ class VerifyLoop:
         self._job, self._request, self._observer, self._on_progress = job, request, observer, on_progress
         self._reserve = reserve
         self._worth = _WORTH_COMPILED if job.compiled else _WORTH  # least gain to justify a dryrun
-        self._done: list[VerifyRound] = []
+        self._rounds: list[VerifyRound] = []
 
     def run(self, table: CostTable, fragments: tuple[int, ...]) -> LoopOutcome:
         """Run all rounds and return their result."""
@@ -76,18 +76,18 @@ class VerifyLoop:
                 report, fragments = self._next_plan(table, fragments, less=best is None)
                 one = VerifyRound(report, ())
                 if report.planned is None:
-                    if not self._done:
-                        self._done.append(one)
+                    if not self._rounds:
+                        self._rounds.append(one)
                     break
-                if self._is_settled(report) or (best is not None and not self._is_faster(report, best, self._worth)):
+                if self._is_final(report) or (best is not None and not self._is_faster(report, best, self._worth)):
                     break
                 one = replace(one, peak_bytes=_peaks_without(report, fragments))
                 if not self._request.verify or report.stopped:
-                    self._done.append(one)
-                    return LoopOutcome(tuple(self._done), best if report.stopped else one)
+                    self._rounds.append(one)
+                    return LoopOutcome(tuple(self._rounds), best if report.stopped else one)
             self._observer.say(msg("fitting.verify", round=number + 1, most=_MOST_ROUNDS))
             one = self._verify_round(one)
-            self._done.append(one)
+            self._rounds.append(one)
             good = bool(one.verified) and all(map(self._is_good, one.verified))
             if good and (best is None or self._is_faster(one.report, best)):
                 best = one
@@ -104,15 +104,15 @@ class VerifyLoop:
             # after each plan that did not fit.
             more = 0 if good else margin
             fragments = tuple(max(now, (now + old) // 2) + more for now, old in zip(seen, fragments, strict=True))
-        if best is not None or not self._done[0].verified:
-            return LoopOutcome(tuple(self._done), best)
+        if best is not None or not self._rounds[0].verified:
+            return LoopOutcome(tuple(self._rounds), best)
         least = self._least_fragments()
-        return LoopOutcome(tuple(self._done), None, self._plan_with(table, least), least)
+        return LoopOutcome(tuple(self._rounds), None, self._plan_with(table, least), least)
 
     def _least_fragments(self) -> tuple[int, ...]:
         # Return the least that each stage needed in addition to its peak and the reserve in any dryrun; 0 if it was not run.
         more: dict[int, int] = {}
-        for seen in (stage for one in self._done for stage in one.verified):
+        for seen in (stage for one in self._rounds for stage in one.verified):
             size = seen.needed_bytes - self._reserve - seen.peak_bytes
             more[seen.stage] = min(size, more.get(seen.stage, size))
         return tuple(more.get(stage, 0) for stage in range(self._job.stages))
@@ -140,7 +140,7 @@ class VerifyLoop:
 
     def _find_proof(self, plan: PlanLists, stage: int) -> VerifiedStage | None:
         # Return the verified stage of an earlier plan if the stage is the same in this plan, else None.
-        for one in reversed(self._done):
+        for one in reversed(self._rounds):
             if one.report.planned is not None and is_same_stage(one.report.planned.plan, plan, stage):
                 for found in one.verified:
                     if found.stage == stage:
@@ -163,7 +163,7 @@ class VerifyLoop:
         if cells is None:
             return None
         report = with_plan(one.report, whole, cells)
-        if self._is_settled(report):
+        if self._is_final(report):
             return None
         relieved = tuple(
             RelievedStage(
@@ -184,20 +184,20 @@ class VerifyLoop:
         # then nothing.
         report = self._plan_with(table, fragments)
         for part in (2, 4, 0) if less and any(fragments) else ():
-            if report.stopped or (report.planned is not None and not self._is_settled(report)):
+            if report.stopped or (report.planned is not None and not self._is_final(report)):
                 break
             fewer = tuple(size // part if part else 0 for size in fragments)
             report, reserved = self._plan_with(table, fewer), fewer
-            if part == 0 or (report.planned is not None and not self._is_settled(report)):
+            if part == 0 or (report.planned is not None and not self._is_final(report)):
                 return report, reserved
         return report, fragments
 
-    def _is_settled(self, report: FitReport) -> bool:
+    def _is_final(self, report: FitReport) -> bool:
         # Return whether another dryrun would show nothing new: the plan was simulated, or one of its stages is known not to fit.
         planned = report.planned
         if planned is None:
             return False
-        if any(one.report.planned is not None and one.report.planned.plan == planned.plan for one in self._done):
+        if any(one.report.planned is not None and one.report.planned.plan == planned.plan for one in self._rounds):
             return True
         proofs = (self._find_proof(planned.plan, stage) for stage in range(self._job.stages))
         return any(not self._is_good(found) for found in proofs if found is not None)
@@ -273,15 +273,15 @@ def _row_lists(rows: Rows) -> list[list[int]]:
 def find_worst_stages(job: PlannedJob, plan: PlanLists) -> tuple[int, ...]:
     """Return the stages of a plan to simulate: each other stage needs no more memory than one of them."""
     loaded = job.with_lists(lists_of_plan(job, plan))
-    return tuple(stage.run.stage for stage in planned(_whole_request(job, StageChoice.WORST), loaded).stages)
+    return tuple(stage.run.stage for stage in planned(_full_stage_request(job, StageChoice.WORST), loaded).stages)
 
 
 def simulate_plan(job: PlannedJob, plan: PlanLists, stages: tuple[int, ...], observer: Observer) -> DryrunResult:
     """Simulate some stages of a plan, with all their layers and micro-batches."""
-    return dryrun_job(_whole_request(job, stages), observer, job.with_lists(lists_of_plan(job, plan)))
+    return dryrun_job(_full_stage_request(job, stages), observer, job.with_lists(lists_of_plan(job, plan)))
 
 
-def _whole_request(job: PlannedJob, stages: StageChoice | tuple[int, ...]) -> DryrunRequest:
+def _full_stage_request(job: PlannedJob, stages: StageChoice | tuple[int, ...]) -> DryrunRequest:
     return job.request._replace(layers=None, fewest_layers=False, stages=stages)
 
 

@@ -141,9 +141,9 @@ class Contents:
         # Number of listed tensors without a block; if more than half, the list is of another run and is not used.
         listed, self.tensors_missing = match_listed_tensors(table, tensors) if tensors else ({}, 0)
         self._weight = table.kind.rows_in(["Weight"])
-        self._named = self._weight & ~self._eager
+        self._parameters = self._weight & ~self._eager
         # The parameter's name by row, where it is known.
-        self.names = {row: table.node.value_at(row) for row in np.flatnonzero(self._named).tolist()}
+        self.names = {row: table.node.value_at(row) for row in np.flatnonzero(self._parameters).tolist()}
         self.names |= {row: name for row, (_, name) in listed.items()}
         self._listed = np.full(len(table), _UNKNOWN, np.int8)
         for row, (content, _) in listed.items():
@@ -152,21 +152,21 @@ class Contents:
         eager = int(self._eager.sum())
         # False if most blocks of the dynamic graph have no stack of the script.
         self.stacks_useful = not eager or 2 * int((self._useful & self._eager).sum()) > eager
-        named = self._classify_named()
+        named = self._classify_parameters()
         self.phases = Phases(table, named == category_code(MemoryCategory.OPTIMIZER_STATE))
         # The index in `CONTENTS` of every row's category.
         self.codes = self._classify_rest(self._classify_lasting(named))
 
-    def _classify_named(self) -> NDArray[np.int8]:
+    def _classify_parameters(self) -> NDArray[np.int8]:
         table = self._table
-        weights = {table.node.values[name] for name in np.unique(table.node.codes[self._named]).tolist()}
+        weights = {table.node.values[name] for name in np.unique(table.node.codes[self._parameters]).tolist()}
         # In the dynamic graph a compiled optimizer names its state, but not the weights, which are on the device.
         unnamed = bool((self._weight & self._eager).any())
         by_name = np.full(max(len(table.node.values), 1), _UNKNOWN, np.int8)
         for place, name in enumerate(table.node.values):
             if name in weights:
                 by_name[place] = category_code(_classify_name(name, weights, unnamed=unnamed))
-        found = np.where(self._named, by_name[table.node.codes], _UNKNOWN)
+        found = np.where(self._parameters, by_name[table.node.codes], _UNKNOWN)
         return np.where(self._listed != _UNKNOWN, self._listed, found).astype(np.int8)
 
     def _classify_lasting(self, named: NDArray[np.int8]) -> NDArray[np.int8]:

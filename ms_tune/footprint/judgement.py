@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ms_tune.readers.tensors import SizeOverflow
 
 _LEVELS = 6  # how many folders above a trace the folder of its run can be
-_MOST_KEPT = 4 * MIB  # largest record file of a run that is read
+_MAX_RECORD_BYTES = 4 * MIB  # largest record file of a run that is read
 
 
 class VerdictTerms(Record):
@@ -57,7 +57,7 @@ def find_run_record(trace: Path) -> tuple[RunRecord, list[str]]:
     for _ in range(_LEVELS):
         file = at / FILE
         try:
-            if file.is_file() and file.stat().st_size <= _MOST_KEPT:
+            if file.is_file() and file.stat().st_size <= _MAX_RECORD_BYTES:
                 run = from_json(json.loads(file.read_bytes()))
                 below = trace.absolute().parent.relative_to(at).parts
                 return run, ["/".join(below[:count]) for count in range(len(below), 0, -1)]
@@ -72,11 +72,11 @@ def is_simulated(statistics: MemoryStatistics) -> bool:
     return statistics.device_mib == SIMULATED_MIB
 
 
-def apply_asked_cap(statistics: MemoryStatistics, asked_bytes: int | None) -> MemoryStatistics:
+def apply_program_cap(statistics: MemoryStatistics, requested_bytes: int | None) -> MemoryStatistics:
     """Return the statistics of a simulation with the ``max_device_memory`` of its program, which it may have ignored."""
-    if asked_bytes is None or not is_simulated(statistics):
+    if requested_bytes is None or not is_simulated(statistics):
         return statistics
-    return replace(statistics, used_mib=asked_bytes // MIB)
+    return replace(statistics, used_mib=requested_bytes // MIB)
 
 
 def read_cap(statistics: MemoryStatistics) -> int | None:
@@ -118,7 +118,7 @@ def collect_terms(
     outside = record.outside if record else found
     if asked.reserve_bytes is not None:
         outside = outside._replace(reserve_bytes=asked.reserve_bytes)
-    used = apply_asked_cap(statistics, run.asked_by(names)) if statistics and statistics.used_mib else None
+    used = apply_program_cap(statistics, run.find_cap(names)) if statistics and statistics.used_mib else None
     named = asked.names_device
     device = device_of(asked.chip, asked.device_bytes) if named else device_of(run.chip, run.card_bytes)
     cap, by, limit_by = None, Cap.SCRIPT, "device" if named else "assumed"

@@ -41,20 +41,20 @@ def mask_layer_number(path: str) -> str:
     return _LAYER_OF_NAME.sub(".*", path) if "." in path else path
 
 
-def is_named(table: Table, row: int) -> bool:
+def is_parameter(table: Table, row: int) -> bool:
     """Return whether the row's node name is the name of a parameter."""
     return table.kind.value_at(row) == "Weight" and table.task.value_at(row) != EAGER
 
 
 def find_operator(table: Table, row: int) -> str:
     """Return the operator that allocated the block; ``Parameter`` for a parameter of a graph; empty if unknown."""
-    return PARAMETER if is_named(table, row) else parse_operator(table.node.value_at(row))
+    return PARAMETER if is_parameter(table, row) else parse_operator(table.node.value_at(row))
 
 
 def find_location(table: Table, row: int) -> str:
     """Return ``file:line`` of the script; in graph mode the scope path or parameter name, layer number masked."""
     node = table.node.value_at(row)
-    if is_named(table, row):
+    if is_parameter(table, row):
         return mask_layer_number(node)
     scope = node.rpartition("/")[0]
     if scope and table.task.value_at(row) != EAGER:
@@ -65,7 +65,7 @@ def find_location(table: Table, row: int) -> str:
 @lru_cache(maxsize=65536)
 def find_script_line(stack: tuple[Frame, ...]) -> str:
     """Return ``file:line`` of the most relevant frame of a stack; empty if there is not one."""
-    frame = _telling_frame(stack)
+    frame = _find_user_frame(stack)
     return f"{frame.file}:{frame.line}" if frame else ""
 
 
@@ -106,7 +106,7 @@ def parse_layer_scope(path: str) -> str:
     return found[1] if found else ""
 
 
-def _telling_frame(stack: Sequence[Frame]) -> Frame | None:
+def _find_user_frame(stack: Sequence[Frame]) -> Frame | None:
     # Prefer the innermost frame of the user's code, then of a model library (if user code only starts the forward
     # pass), then of MindSpore.
     called = next((i for i, frame in enumerate(stack) if frame.function in CALLS), 0)
@@ -145,7 +145,7 @@ def find_scoped_layers(table: Table, contents: Contents) -> list[ScopedLayer]:
     forward &= ~table.task.rows_in([EAGER]) & table.kind.rows_in(KINDS) & ~_find_second_runs(table, contents)
     rows = table.rows_by_start(forward)
     found = _cut_layers(table, rows[~find_weight_casts(table)[rows]])
-    return _cut_layers(table, rows) if are_one_graph(table, found) else found
+    return _cut_layers(table, rows) if share_graph(table, found) else found
 
 
 def _find_second_runs(table: Table, contents: Contents) -> NDArray[np.bool_]:
@@ -158,7 +158,7 @@ def _find_second_runs(table: Table, contents: Contents) -> NDArray[np.bool_]:
     return recomputed & found
 
 
-def are_one_graph(table: Table, layers: list[ScopedLayer]) -> bool:
+def share_graph(table: Table, layers: list[ScopedLayer]) -> bool:
     """Return whether ``lazy_inline`` shares one graph between all layers, by the operators that copy weights into it."""
     brings = table.node.rows_matching(lambda path: path.startswith(_BRINGS))
     return any(brings[layer.rows].any() for layer in layers)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SHORT = 0.01  # of all ticks: blocks with a shorter life are spikes
 _WORD = 2.0**62
-_TOLD = 10
+_MAX_REPORTED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _late_frees(table: Table, contents: Contents, counted: NDArray[np.bool_]) ->
         total = merged.setdefault(key, [0, 0, 0])
         for at, value in enumerate((counts[place], sizes[place], sums[place])):
             total[at] += int(value)
-    largest = sorted(merged.items(), key=lambda item: (-item[1][2], item[0]))[:_TOLD]
+    largest = sorted(merged.items(), key=lambda item: (-item[1][2], item[0]))[:_MAX_REPORTED]
     return int(products.sum()), tuple(Waste(*key, *values) for key, values in largest)
 
 
@@ -161,4 +161,4 @@ def _find_growth(table: Table, contents: Contents, counted: NDArray[np.bool_], s
         what = (find_operator(table, row), find_location(table, row), CONTENTS[contents.codes[row]])
         found.append(BlockGrowth(*what, per_step, stack))
     found.sort(key=lambda growth: (-growth.bytes_per_step, growth.operator, growth.where))
-    return tuple(found[:_TOLD])
+    return tuple(found[:_MAX_REPORTED])

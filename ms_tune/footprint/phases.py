@@ -112,7 +112,7 @@ class Phases:
         self._mark_compiled_optimizers(table, state & ~eager, in_graphs)
         # For the other blocks: the phase of the last known block (guessed), or only if both neighbors agree (sure).
         self.guessed_codes = self._guess_by_earlier_blocks(table)
-        self.sure_codes = self._settle_between_sides(table)
+        self.sure_codes = self._classify_between_sides(table)
 
     def rows_of(self, *phases: Phase) -> NDArray[np.bool_]:
         """Return which blocks have one of these phases by their own stack, scope or operator."""
@@ -138,16 +138,16 @@ class Phases:
         around[order] = _correct_strays(_carry_last_phase(own, (own > 0) & (own != phase_code(Phase.STEP))), compiled)
         return around
 
-    def _settle_between_sides(self, table: Table) -> NDArray[np.int8]:
+    def _classify_between_sides(self, table: Table) -> NDArray[np.int8]:
         # The step's own operators are among those of other phases, so they count as neighbors only in the first pass.
         order = np.argsort(table.start, kind="stable")
         own = self.own_codes[order]
         for telling in (own > 0, (own > 0) & (own != phase_code(Phase.STEP))):
             before, after = _carry_last_phase(own, telling), _carry_last_phase(own[::-1], telling[::-1])[::-1]
             own = np.where((own == 0) & (before == after), before, own)
-        settled = np.zeros(len(own), np.int8)
-        settled[order] = own
-        return settled
+        codes = np.zeros(len(own), np.int8)
+        codes[order] = own
+        return codes
 
     def _read_stack_phase(self, stack: Sequence[Frame]) -> Phase | None:
         # The innermost frame with a phase decides: recomputation runs forward code inside the backward pass.

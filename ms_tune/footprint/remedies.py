@@ -235,7 +235,7 @@ def _rows_selected(key: str, wanted: object, table: Table, contents: Contents) -
     return table.stack.rows_matching(lambda stack: any(pattern.search(frame.file) for frame in stack))
 
 
-def held_at_peak(known: RemedyFacts, rows: NDArray[np.int64]) -> tuple[ContentBytes, ...]:
+def sum_peak_contents(known: RemedyFacts, rows: NDArray[np.int64]) -> tuple[ContentBytes, ...]:
     """Return the memory at the peak by phase and category; it adds up to the peak."""
     table, contents = known.table, known.contents
     key = contents.phases.sure_codes[rows].astype(np.int64) * len(CONTENTS) + contents.codes[rows]

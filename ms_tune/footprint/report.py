@@ -14,7 +14,7 @@ from ms_tune.footprint.curve import compute_curve, map_addresses
 from ms_tune.footprint.findings import compare_findings, list_findings
 from ms_tune.footprint.judgement import JudgedRequest, collect_terms, judge_trace
 from ms_tune.footprint.lifetimes import analyse_lifetimes
-from ms_tune.footprint.remedies import RemedyFacts, find_peak_moments, find_remedies, held_at_peak
+from ms_tune.footprint.remedies import RemedyFacts, find_peak_moments, find_remedies, sum_peak_contents
 from ms_tune.footprint.result import MemoryReport, RankReport, describe_tensor, find_tensor
 from ms_tune.footprint.steps import find_spans, find_steps, join_tasks
 from ms_tune.footprint.what_ifs import recompute_all_layers
@@ -46,7 +46,7 @@ def number_stages(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
     return tuple(different.index(layers) if layers else None for layers in layer_sets)
 
 
-Held = TypeVar("Held")
+Item = TypeVar("Item")
 
 
 def analyse_memory(
@@ -130,12 +130,12 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         unread=tuple(unread),
     )
     known = RemedyFacts(table, contents, curve, report.recompute, report.lifetimes, report.theory)
-    by_phase = held_at_peak(known, parts.rows)
+    by_phase = sum_peak_contents(known, parts.rows)
     report = replace(report, held_at_peak=by_phase, moments=find_peak_moments(known), remedies=find_remedies(known))
     return replace(report, findings=list_findings(report))
 
 
-def _read_optional(read: Callable[[Path], Held], path: Path | None, unread: list[TraceError]) -> Held | None:
+def _read_optional(read: Callable[[Path], Item], path: Path | None, unread: list[TraceError]) -> Item | None:
     # The analysis works without the file.
     if path is None:
         return None

@@ -149,11 +149,11 @@ def find_phase_peaks(curve: Curve, table: Table, phase: NDArray[np.int8]) -> dic
 
 def find_spans(table: Table, contents: Contents, most: int) -> tuple[StepSpan, ...]:
     """Return the phases over time for a picture, at most ``most``; shorter ones are merged into their neighbors."""
-    settled = contents.phases.sure_codes
+    codes = contents.phases.sure_codes
     rows = table.rows_by_start(table.start >= 0)
-    if not (settled[rows] > 0).any():
+    if not (codes[rows] > 0).any():
         return ()
-    phase, tick = settled[rows], table.start[rows]
+    phase, tick = codes[rows], table.start[rows]
     shortest = 0
     while True:
         first = np.flatnonzero(np.append([True], phase[1:] != phase[:-1]))

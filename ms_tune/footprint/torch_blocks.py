@@ -96,14 +96,14 @@ def sum_requested(device: DeviceTrace) -> NDArray[np.int64]:
     return np.cumsum(change)
 
 
-def sum_used(device: DeviceTrace, replayed: TorchReplay) -> NDArray[np.int64]:
+def sum_live_bytes(device: DeviceTrace, replayed: TorchReplay) -> NDArray[np.int64]:
     """Return the bytes of live blocks before the first event and after each, by the sizes of :class:`TorchBlocks`."""
     if not replayed.is_exact:
         return sum_requested(device)
     return np.append([sum(replayed.start.live.values())], replayed.used)
 
 
-def sum_held(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
+def sum_reserved_bytes(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
     """Return the reserved bytes before the first event and after each; None if the events do not record segments."""
     events = device.events
     more = events.rows_with(Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)

@@ -22,9 +22,9 @@ from ms_tune.footprint.torch_blocks import (
     find_step_ends,
     find_step_growth,
     list_blocks,
-    sum_held,
+    sum_live_bytes,
     sum_requested,
-    sum_used,
+    sum_reserved_bytes,
 )
 from ms_tune.pools.torch_replay import Cache, Recording, TorchReplay, change_segments, replay_recording, replay_setting
 from ms_tune.pools.torch_space import TorchSettings
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _SURVIVORS, _SPREAD = 3, 0.5  # a leak: at least 3 blocks of one stack, over at least half of the trace
 _LEAST_LEAK = MIB
-_NAMED = 5  # unknown actions that are named
+_MAX_NAMED = 5  # unknown actions that are named
 _LEAST = 1000  # a remedy must free at least this part (1/1000) of the peak
 
 
@@ -134,8 +134,8 @@ class TorchReport(Record):
         unknown = self.device.events.unknown
         if not unknown:
             return None
-        named = [f"{name!r} ({count:,})" for name, count in islice(unknown.items(), _NAMED)]
-        names = ", ".join([*named, "…"] if len(unknown) > _NAMED else named)
+        named = [f"{name!r} ({count:,})" for name, count in islice(unknown.items(), _MAX_NAMED)]
+        names = ", ".join([*named, "…"] if len(unknown) > _MAX_NAMED else named)
         return msg("snapshot.show.unknown", count=sum(unknown.values()), names=names)
 
     @property
@@ -201,8 +201,8 @@ def analyse_snapshot(
 def _make_report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, at: int | None) -> TorchReport:
     exact, recorded = replayed.is_exact, len(device.events) > 0
     asked = sum_requested(device)
-    used = sum_used(device, replayed)
-    reserved = sum_held(device, exact=exact)
+    used = sum_live_bytes(device, replayed)
+    reserved = sum_reserved_bytes(device, exact=exact)
     event = int(used.argmax()) - 1 if at is None else at
     lines = [find_script_location(stack) for stack in snapshot.stacks]
     blocks = list_blocks(device, replayed)
@@ -285,7 +285,7 @@ def _oom_reports(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport,
     return tuple(found)
 
 
-class PlaceChange(Record):
+class LocationChange(Record):
     """Memory of one line of the script at the moments of two reports."""
 
     where: str
@@ -299,13 +299,13 @@ class PlaceChange(Record):
         return self.after_bytes - self.before_bytes
 
 
-def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[PlaceChange, ...]:
+def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[LocationChange, ...]:
     """Return the changes by script line, the largest first; they add up to the change of `content_bytes`."""
     totals: dict[tuple[str, bool], list[int]] = defaultdict(lambda: [0, 0])
     for number, report in enumerate((before, after)):
         for place in report.contents:
             totals[place.where, place.before_recording][number] += place.bytes
-    found = [PlaceChange(*key, *sizes) for key, sizes in totals.items() if sizes[0] != sizes[1]]
+    found = [LocationChange(*key, *sizes) for key, sizes in totals.items() if sizes[0] != sizes[1]]
     return tuple(sorted(found, key=lambda change: (-abs(change.change_bytes), change.where)))
 
 
@@ -380,8 +380,8 @@ def trace_lives(report: TorchReport) -> TorchLives:
     used = list(dict.fromkeys(blocks.category.tolist()))  # in the order of their first blocks
     lines = tuple(find_script_location(each) for each in report.snapshot.stacks)
     contents, content = _list_contents(report, lines, blocks.start, blocks.stack)
-    used_bytes = sum_used(report.device, report.replay)
-    held_bytes = sum_held(report.device, exact=report.replay.is_exact)
+    used_bytes = sum_live_bytes(report.device, report.replay)
+    held_bytes = sum_reserved_bytes(report.device, exact=report.replay.is_exact)
     footprint = np.zeros(len(used_bytes), np.int64) if held_bytes is None else held_bytes
     none, ticks = np.zeros(0, np.int64), np.arange(-1, len(used_bytes) - 1, dtype=np.int64)
     return TorchLives(

@@ -16,7 +16,7 @@ import numpy as np
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import Contents, category_code, parse_operator
 from ms_tune.footprint.curve import ChangedLives, Curve, find_highest_moment
-from ms_tune.footprint.layers import KINDS, are_one_graph, find_scoped_layers
+from ms_tune.footprint.layers import KINDS, find_scoped_layers, share_graph
 from ms_tune.footprint.phases import EAGER, Phase, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
@@ -32,7 +32,7 @@ _LEAST_BLOCKS = 3  # per layer: a repetition with fewer blocks is not a layer
 _RECOMPUTE_FILE = "mindspore/common/recompute.py"  # MindSpore 2.3 to 2.10
 _PERIODS = 8  # number of layer lengths to try
 _NEARLY = 0.5
-_GONE = 2  # a swapped block is freed this many operators after its first reader, during which it is copied out
+_FREED_AFTER = 2  # a swapped block is freed this many operators after its first reader, during which it is copied out
 _LEAST_IN_FLIGHT = 3  # with two, one would remain, and a pipeline cannot start with one (MindSpore 2.9)
 
 
@@ -84,7 +84,7 @@ def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> Reco
     peak, tick = lives.peak_moment()
     reordered = any(begin <= tick < end for begin, end in passes)
     saving = curve.peak_bytes - lives.bytes_at(curve.peak_tick)
-    return RecomputeSaving(saving, min(curve.peak_bytes, peak), reordered, are_one_graph(table, layers))
+    return RecomputeSaving(saving, min(curve.peak_bytes, peak), reordered, share_graph(table, layers))
 
 
 def _find_last_uses(table: Table) -> NDArray[np.int64]:
@@ -199,7 +199,7 @@ def swap_layers(table: Table, contents: Contents, curve: Curve, cells: str) -> C
     operators = table.start[kernels][np.append(True, nodes[1:] != nodes[:-1])]
     first, last = table.first_user[moved], table.last_user[moved]
     first = np.where(_is_backward(table, contents, first), table.start[moved], first)
-    left = np.searchsorted(operators, first, side="right") - 1 + _GONE
+    left = np.searchsorted(operators, first, side="right") - 1 + _FREED_AFTER
     lives.end_sooner(moved, operators.take(left, mode="clip"))
     back = np.searchsorted(operators, last, side="right") - 2
     lives.bring_back(moved, operators.take(back, mode="clip"))

@@ -76,7 +76,7 @@ class Job:
 
     def __init__(  # noqa: PLR0913 - settings with defaults
         self,
-        written: SourceFile,
+        source: SourceFile,
         *,
         dialect: Dialect | None = None,
         version: str | None = None,
@@ -84,7 +84,7 @@ class Job:
         model_config: Path | None = None,
         release: Release | None = None,
     ) -> None:
-        self.written, self.version, self.layers = written, version, layers
+        self.original, self.version, self.layers = source, version, layers
         self._named_dialect, self._model_config = dialect, model_config
         self.lacks_bases = False  # whether it builds on files that cannot be read
         if release is not None:
@@ -93,37 +93,37 @@ class Job:
     def with_source(self, source: SourceFile) -> Job:
         """Return the same job for another config of the same dialect and release that needs no other files."""
         job = Job(source, dialect=self.dialect, version=self.version, layers=self.layers, release=self.release)
-        job.whole = job.source = source
+        job.merged = job.source = source
         return job
 
     def for_release(self, version: str) -> Job:
         """Return the same job read for another release."""
-        job = Job(self.written, dialect=self.dialect, version=version, layers=self.layers)
-        job.whole, job.source = self.whole, self.source
+        job = Job(self.original, dialect=self.dialect, version=version, layers=self.layers)
+        job.merged, job.source = self.merged, self.source
         return job
 
     @property
-    def stands_alone(self) -> bool:
+    def is_self_contained(self) -> bool:
         """Return whether the result depends on the config's text alone: no other files, no options, the default release."""
-        same = self.written is self.whole is self.source and model_folder(self.written.data) is None
+        same = self.original is self.merged is self.source and model_folder(self.original.data) is None
         return same and self.layers is None and self.release == release_for(self.dialect)
 
     def follow_bases(self) -> Iterator[tuple[str, ConfigError]]:
         """Read the configs that this one builds on; if that fails, continue without them and yield the error."""
         try:
-            self.whole  # noqa: B018 - reads it
+            self.merged  # noqa: B018 - reads it
         except ConfigError as error:
-            self.whole, self.lacks_bases = self.written, True
+            self.merged, self.lacks_bases = self.original, True
             yield "base-config", error
 
     def follow_model(self) -> Iterator[tuple[str, ConfigError]]:
         """Read the ``config.json`` of the model likewise; only MindFormers' static graph uses one."""
         try:
             if self.dialect is not Dialect.MINDFORMERS:
-                self.source = self.whole
+                self.source = self.merged
             self.source  # noqa: B018 - reads it
         except ConfigError as error:
-            self.source = self.whole
+            self.source = self.merged
             yield "model-json", error
 
     @property
@@ -132,24 +132,26 @@ class Job:
         return self._model_config is not None
 
     @cached_property
-    def alone(self) -> Job:
+    def without_base(self) -> Job:
         """Return the job of the file by itself, without the settings of its ``base_config``."""
-        if self.whole is self.written:
+        if self.merged is self.original:
             return self
-        return self.with_source(self.written.but(beside=self.source.beside, read_from=self.source.read_from))
+        return self.with_source(
+            self.original.replace(model_config=self.source.model_config, read_from=self.source.read_from)
+        )
 
     @cached_property
-    def whole(self) -> SourceFile:
+    def merged(self) -> SourceFile:
         """Return the config with the settings of its ``base_config``.
 
         Raises:
             ConfigError: A file that it builds on cannot be read, or is outside the user's folders.
         """
-        if BASE not in self.written.data:
-            return self.written
+        if BASE not in self.original.data:
+            return self.original
         from ms_tune.job.includes import with_bases  # noqa: PLC0415 - most configs have no base
 
-        return with_bases(self.written)
+        return with_bases(self.original)
 
     @cached_property
     def source(self) -> SourceFile:
@@ -159,18 +161,18 @@ class Job:
             ConfigError: One of them cannot be read.
             UsageError: The user named a ``config.json``, but such a config does not read one.
         """
-        if self._model_config is None and model_folder(self.whole.data) is None:
-            return self.whole
+        if self._model_config is None and model_folder(self.merged.data) is None:
+            return self.merged
         from ms_tune.job.includes import with_model_config, with_model_folder  # noqa: PLC0415 - as above
 
         if self._model_config is not None:
-            return with_model_config(self.whole, self._model_config)
-        return with_model_folder(self.whole)
+            return with_model_config(self.merged, self._model_config)
+        return with_model_folder(self.merged)
 
     @cached_property
     def checkout(self) -> Checkout | None:
         """Return the repository around the file, or None."""
-        repository = find_repository(self.written.path)
+        repository = find_repository(self.original.path)
         if repository is None:
             return None
         from ms_tune.job.checkout import Checkout  # noqa: PLC0415 - Python's parser is slow to import, and few files need it
@@ -183,7 +185,7 @@ class Job:
 
         None if the user names a release, or it cannot be determined from the checkout.
         """
-        repository = find_repository(self.written.path) if self.version is None else None
+        repository = find_repository(self.original.path) if self.version is None else None
         if repository is None or repository[1] is None or self.checkout is None:
             return None
         return self.checkout.nearest_release(self.dialect)
@@ -191,7 +193,7 @@ class Job:
     @cached_property
     def recognition(self) -> Recognition:
         """Return the recognised dialect and the evidence for it."""
-        return recognise(self.whole.data)
+        return recognise(self.merged.data)
 
     @cached_property
     def dialect(self) -> Dialect:
@@ -204,7 +206,7 @@ class Job:
         if found is None:
             reason = self.recognition.why_not
             message = msg("normalize.not-ours", reason=reason) if reason else msg("normalize.no-dialect")
-            raise ConfigError(message, msg("normalize.no-dialect.hint"), path=self.written.path)
+            raise ConfigError(message, msg("normalize.no-dialect.hint"), path=self.original.path)
         return found
 
     @cached_property
@@ -220,7 +222,7 @@ class Job:
     @cached_property
     def model(self) -> ModelConfig:
         """Return the model with all settings, including those that the framework's class fills in."""
-        return model_of(self.source, self.dialect, self.release.version, self.source.beside)
+        return model_of(self.source, self.dialect, self.release.version, self.source.model_config)
 
     def part(self, name: str) -> Any:  # noqa: ANN401 - the caller knows the type
         """Import and return one module (``read``, ``write`` ...) of its dialect: a run needs one dialect, not all."""
@@ -241,8 +243,8 @@ class Job:
             UnsupportedError: The config needs something that is not supported.
         """
         self.release  # noqa: B018 - raises for an unsupported release, whose rules are unknown
-        if self.dialect not in YAML_DIALECTS and not self.written.is_code:
-            raise ConfigError(msg("normalize.no-dialect"), msg("normalize.no-dialect.hint"), path=self.written.path)
+        if self.dialect not in YAML_DIALECTS and not self.original.is_code:
+            raise ConfigError(msg("normalize.no-dialect"), msg("normalize.no-dialect.hint"), path=self.original.path)
         plan: LayerPlan = self.part("read").plan_layers(self)
         read = tuple(map(str, self.source.read_from))
         return plan._replace(read_from=read) if read else plan

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import KeyPath
     from ms_tune.text import Message
 
-_WHOLE = 2  # the number of sections that make a whole config
-_SURELY = 3  # the number of strong keys that outweigh a fingerprint if nearly all keys are known
+_SECTION_COUNT = 2  # the number of sections that make a whole config
+_STRONG_KEY_COUNT = 3  # the number of strong keys that outweigh a fingerprint if nearly all keys are known
 _NEARLY_ALL = 10  # at most one unknown key in this many
 # Packages that identify a framework's repository, before those that may be cloned or copied into it.
 PACKAGES: Mapping[str, str] = MappingProxyType(
@@ -99,7 +99,7 @@ def recognise(data: object) -> Recognition:
         score[dialect] = len(strong[dialect]), len(weak[dialect])
     best, second, *_ = sorted(YAML_DIALECTS, key=score.__getitem__, reverse=True)
     program = _find_program(written)
-    if program is not None and (len(strong[best]) < _SURELY or strong[second]):
+    if program is not None and (len(strong[best]) < _STRONG_KEY_COUNT or strong[second]):
         return Recognition(None, confident=False, evidence=(), foreign=program)
     if score[best] == score[second]:
         everything = tuple(path for dialect in YAML_DIALECTS for path in strong[dialect] + weak[dialect])
@@ -125,7 +125,7 @@ def _find_program(written: set[str]) -> str | None:
 def is_fragment(data: object, dialect: Dialect) -> bool:
     """Return whether values are only a part of a config, which a program or another file completes."""
     sections = load("releases")[dialect.value]["whole"]
-    return isinstance(data, dict) and len(data.keys() & set(sections)) < min(_WHOLE, len(sections))
+    return isinstance(data, dict) and len(data.keys() & set(sections)) < min(_SECTION_COUNT, len(sections))
 
 
 def count_keys(data: object, dialect: Dialect) -> tuple[int, int]:

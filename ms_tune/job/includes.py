@@ -41,7 +41,7 @@ def with_bases(source: SourceFile) -> SourceFile:
     read: list[SourceFile] = []
     roots = (source.path.absolute().parent.resolve(), Path.cwd().resolve())
     data = _merged(source, (source.path.resolve(),), roots, read)
-    return source.but(data=data, others=tuple(read), read_from=tuple(one.path for one in read))
+    return source.replace(data=data, others=tuple(read), read_from=tuple(one.path for one in read))
 
 
 def _merged(
@@ -96,12 +96,12 @@ def with_model_folder(source: SourceFile) -> SourceFile:
         ConfigError: The file cannot be read.
     """
     folder = model_folder(source.data)
-    if folder is None or source.beside is not None or is_legacy(source.data):
+    if folder is None or source.model_config is not None or is_legacy(source.data):
         return source
     file = find_model_config(folder, source.path)
     if file is None:
         return source
-    return source.but(beside=read_model_config(file), read_from=(*source.read_from, file))
+    return source.replace(model_config=read_model_config(file), read_from=(*source.read_from, file))
 
 
 def with_model_config(source: SourceFile, given: Path) -> SourceFile:
@@ -118,7 +118,7 @@ def with_model_config(source: SourceFile, given: Path) -> SourceFile:
     if is_legacy(source.data):
         raise UsageError(msg("config.model-json.legacy", file=source.path), msg("config.model-json.legacy.hint"))
     file = given / MODEL_CONFIG if given.is_dir() else given
-    return source.but(beside=read_model_config(file), read_from=(*source.read_from, file))
+    return source.replace(model_config=read_model_config(file), read_from=(*source.read_from, file))
 
 
 def find_model_config(folder: str, config: Path) -> Path | None:

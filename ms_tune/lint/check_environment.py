@@ -14,7 +14,7 @@ from ms_tune.lint.environment.variables import (
     ALLOC_KEYS,
     FOREIGN,
     FURTHER_VALUES,
-    KNOWN,
+    MINDSPORE_VARIABLES,
     RUNTIME_BOOLEANS,
     RUNTIME_KEYS,
     RUNTIME_KEYS_OF_2_7,
@@ -120,7 +120,9 @@ def simple_without_tracker(context: CheckContext) -> Iterator[Violation]:
 
 def foreign(context: CheckContext) -> Iterator[Violation]:
     """Report settings of torch_npu among those of MindSpore; without any of MindSpore's, the script is for something else."""
-    if not any(isinstance(name, str) and name.startswith("MS_") and name in KNOWN for name in context.source.data):
+    if not any(
+        isinstance(name, str) and name.startswith("MS_") and name in MINDSPORE_VARIABLES for name in context.source.data
+    ):
         return
     for name, counterpart in FOREIGN.items():
         if context.source.get((name,)) is not None:
@@ -145,7 +147,7 @@ def replaced(context: CheckContext) -> Iterator[Violation]:
     """Report a variable with several settings that is set again: the first settings are lost."""
     for duplicate in context.source.duplicates:
         if duplicate.path[0] in _KEYS:
-            yield Violation(duplicate.path, span=duplicate.again, related_spans=((duplicate.first, "lost"),))
+            yield Violation(duplicate.path, span=duplicate.second, related_spans=((duplicate.first, "lost"),))
 
 
 def rankless_simulation(context: CheckContext) -> Iterator[Violation]:

@@ -41,7 +41,7 @@ def misspelt(context: CheckContext) -> Iterator[Violation]:
         if similar and any(one.path == (similar,) and one.types == ("dict",) for one in tables(context.dialect)):
             yield Violation(path, params={"similar": similar, "section": ""}, at_key=True)
     for path, known in islice(_unknown(context), _GUESSES):
-        similar = _meant(context, path, known) if path[-1] not in others else ""
+        similar = _guess_key(context, path, known) if path[-1] not in others else ""
         if similar:
             section = ".".join(map(str, path[:-1]))
             yield Violation(path, params={"similar": similar, "section": section}, at_key=True)
@@ -65,7 +65,7 @@ def unused(context: CheckContext) -> Iterator[Violation]:
     for number, (path, known) in enumerate(_unknown(context)):
         if number == _REPORTED:
             return
-        if number >= _GUESSES or not _meant(context, path, known):
+        if number >= _GUESSES or not _guess_key(context, path, known):
             yield Violation(path, params={"section": ".".join(map(str, path[:-1]))}, at_key=True)
 
 
@@ -192,14 +192,14 @@ def _unexpected(context: CheckContext, section: KeyPath) -> Iterator[Violation]:
         yield Violation(path, "similar" if similar else "default", params, at_key=True)
 
 
-def _meant(context: CheckContext, path: KeyPath, known: frozenset[str]) -> str:
+def _guess_key(context: CheckContext, path: KeyPath, known: frozenset[str]) -> str:
     """Return the known key that the author probably intended by an unknown one; empty if unclear or written as well."""
-    free = known - _siblings(context, path) - _of_other_content(context, path, known)
+    free = known - _siblings(context, path) - _find_dissimilar_sections(context, path, known)
     now: str | None = context.options.get("former", {}).get(path[-1])
     return now if now in free else closest(str(path[-1]), free, _ALIKE)
 
 
-def _of_other_content(context: CheckContext, path: KeyPath, known: frozenset[str]) -> frozenset[str]:
+def _find_dissimilar_sections(context: CheckContext, path: KeyPath, known: frozenset[str]) -> frozenset[str]:
     """Return the known sections that share no key with an unknown one, which is thus not a misspelling of them."""
     value = context.source.get(path)
     if not isinstance(value, dict) or not value:

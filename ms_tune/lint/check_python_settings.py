@@ -32,10 +32,10 @@ _DETERMINISM = ("deterministic", "pynative_synchronize")
 _LISTED = ("mode", "memory_optimize_level", "exec_order", "device_target", "jit_syntax_level", "save_graphs")
 _ONCE = ("mindspore.set_deterministic", "mindspore.runtime.set_memory")
 # Conditions that show that the user of the code requests a setting.
-_ASKED = re.compile(r"determin|reprod|debug|sync|block", re.IGNORECASE)
+_OPT_IN = re.compile(r"determin|reprod|debug|sync|block", re.IGNORECASE)
 
 
-def made(context: CheckContext) -> Iterator[Violation]:
+def find_settings(context: CheckContext) -> Iterator[Violation]:
     """Report a setting made by a ``keyword`` of ``set_context`` with a ``value``, or by a ``call`` with a ``first`` argument.
 
     Without ``first`` any call counts. ``unless-asked`` excludes settings under a switch of the code's own.
@@ -46,7 +46,7 @@ def made(context: CheckContext) -> Iterator[Violation]:
         nodes: list[ast.AST] = [one for one in found if is_same(_constant(one), options["value"])]
         if name == options["call"] and ("first" not in options or is_same(_first(call), options["first"])):
             nodes.append(call)
-        if nodes and not (options.get("unless-asked") and module.is_asked_for(call, _ASKED)):
+        if nodes and not (options.get("unless-asked") and module.is_opt_in(call, _OPT_IN)):
             yield from (Violation((), span=module.span(one)) for one in nodes)
 
 

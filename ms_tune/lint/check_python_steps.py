@@ -90,8 +90,8 @@ def growing(context: CheckContext) -> Iterator[Violation]:
     """Report ``losses.append(loss)`` in every step: the list keeps each step's tensor on the device."""
     module = module_of(context.source)
     for loop in step_loops(module):
-        emptied = {name for node in module.own_nodes(loop) for name in _emptied(node)}
-        for node in module.own_nodes(loop):
+        emptied = {name for node in module.local_nodes(loop) for name in _emptied(node)}
+        for node in module.local_nodes(loop):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) != 1:
                 continue
             owner, value = node.func.value, node.args[0]
@@ -196,7 +196,7 @@ def copied_array(context: CheckContext) -> Iterator[Violation]:
         if name not in ("mindspore.Tensor", "mindspore.tensor") or not alone or not is_array(module, call.args[0]):
             continue
         if not _may_be_number(module, call.args[0]) and not any(
-            _is_written_out(module, node) for node in ast.walk(call.args[0])
+            _is_small_literal(module, node) for node in ast.walk(call.args[0])
         ):
             yield Violation((), span=module.span(call))
 
@@ -215,7 +215,7 @@ def constant_garbage_collection(context: CheckContext) -> Iterator[Violation]:
     """Report ``gc.collect()`` in every step."""
     module = module_of(context.source)
     for loop in step_loops(module):
-        for node in module.own_nodes(loop):
+        for node in module.local_nodes(loop):
             collects = isinstance(node, ast.Call) and module.name(node.func) == "gc.collect"
             if collects and not is_guarded(module, node, loop):
                 yield Violation((), span=module.span(node))
@@ -248,7 +248,7 @@ def _may_be_number(module: Module, node: ast.expr, depth: int = 3) -> bool:
     return False
 
 
-def _is_written_out(module: Module, node: ast.AST) -> bool:
+def _is_small_literal(module: Module, node: ast.AST) -> bool:
     """Return whether a node is a literal array of a few numbers, which costs nothing to copy."""
     return (
         isinstance(node, ast.Call)
@@ -266,7 +266,7 @@ def _in_steps(module: Module) -> tuple[tuple[ast.expr | ast.stmt, ast.AST], ...]
     for root in (*step_loops(module), *functions):
         if is_compiled(module, root):
             continue  # a graph, whose values the compiler determines
-        for node in module.own_nodes(root):
+        for node in module.local_nodes(root):
             if isinstance(node, (ast.Call, *_CONDITIONS)):
                 seen.setdefault(node, root)
     return tuple(sorted(seen.items(), key=lambda pair: (pair[0].lineno, pair[0].col_offset)))

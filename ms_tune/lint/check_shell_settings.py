@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.megatron import programs
 from ms_tune.lint.environment.settings import EnvironmentSource
-from ms_tune.lint.environment.variables import ALLOC_KEYS, KNOWN, RUNTIME_KEYS
+from ms_tune.lint.environment.variables import ALLOC_KEYS, MINDSPORE_VARIABLES, RUNTIME_KEYS
 from ms_tune.source.shell.values import Reason
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ def cut(source: EnvironmentSource, _: ScriptJob) -> Iterator[Violation]:
     """Report settings after a space or a semicolon: the shell reads them as another word or command."""
     for one in source.environment.assignments:
         found = _CUT.match(source.text, one.span.end)
-        if found is None or not _is_lost(one.name, source.text[one.span.start : one.span.end], found):
+        if found is None or not _is_cut_off(one.name, source.text[one.span.start : one.span.end], found):
             continue
         params = {"lost": found["lost"], "by": ";" if ";" in found["by"] else "blank"}
         span = source.lines.span(found.start("lost"), found.end("lost"))
         yield Violation((one.name,), "semicolon" if ";" in found["by"] else "default", params, span=span)
 
 
-def _is_lost(name: str, value: str, found: re.Match[str]) -> bool:
+def _is_cut_off(name: str, value: str, found: re.Match[str]) -> bool:
     """Return whether the text after a value belongs to it: a known key of the variable, or another ``key:value``."""
     if name in _KEYS:
         return found["key"] in _KEYS[name]
@@ -72,7 +72,9 @@ def _is_lost(name: str, value: str, found: re.Match[str]) -> bool:
 def unexported(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
     """Report variables of MindSpore that are set but not exported: no program started by the script sees them."""
     names = {
-        one.name: one for one in source.environment.assignments if one.name in KNOWN and one.name not in _OF_LAUNCHERS
+        one.name: one
+        for one in source.environment.assignments
+        if one.name in MINDSPORE_VARIABLES and one.name not in _OF_LAUNCHERS
     }
     if not names or _ALL.search(source.text):
         return
@@ -170,7 +172,7 @@ def refused_by_launcher(source: EnvironmentSource, script: ScriptJob) -> Iterato
 def _values(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, object]]]:
     """Yield values that ``msrun`` refuses (``parallel/cluster/run.py``, ``process_entity/_api.py``, MindSpore 2.9)."""
     for written, word in launch.options.items():
-        name, text = launch.option_named(written), word.text if word is not None else None
+        name, text = launch.find_option(written), word.text if word is not None else None
         if text is None or name is None:
             continue
         choices = launch.launcher.choices.get(name)

@@ -76,7 +76,7 @@ _SEXAGESIMAL = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?")
 def duplicate_key(context: CheckContext) -> Iterator[Violation]:
     """Report a key that appears twice: PyYAML silently keeps the last value."""
     for duplicate in context.source.duplicates[:_REPORTED]:
-        yield Violation(duplicate.path, span=duplicate.again, related_spans=((duplicate.first, "first"),))
+        yield Violation(duplicate.path, span=duplicate.second, related_spans=((duplicate.first, "first"),))
 
 
 def number_as_text(context: CheckContext) -> Iterator[Violation]:

@@ -80,7 +80,7 @@ class Check:
         self.id: str = row["id"]  # `MST101`; never changes
         self.name: str = row["name"]  # `duplicate-key`: the problem, not the solution
         self.versions: str | None = row["versions"]  # the releases it applies to, such as `>=1.7`; None for all
-        self.whole: bool = row["whole"]  # whether it checks the config merged with its `base_config`
+        self.checks_merged: bool = row["whole"]  # whether it checks the config merged with its `base_config`
         self.opposite: str | None = row["opposite"]  # the check of other profiles that requires the opposite
         self.profiles: Sequence[str] = row["profiles"]  # the profiles that run it; empty for all
         self.dialect_names: Sequence[str] = row["dialects"]
@@ -92,7 +92,7 @@ class Check:
         self.function: Sequence[str] | None = row["function"]
         self.options: Mapping[str, Any] = row["options"]
         self.tests: Sequence[Mapping[str, Any]] = row["tests"]
-        self.asks_others: bool = row["asks-others"]  # whether it uses the findings of all others, and so runs last
+        self.runs_last: bool = row["asks-others"]  # whether it uses the findings of all others, and so runs last
 
     @cached_property
     def entry(self) -> Mapping[str, Any]:
@@ -230,7 +230,7 @@ def read_checklist(path: Path) -> Checklist:
 
     source = load_source(path)
     schema = json.loads((data_folder(FOLDER) / "schema.json").read_text(encoding="utf-8"))
-    validator = jsonschema.Draft202012Validator(_for_own(schema))
+    validator = jsonschema.Draft202012Validator(_user_schema(schema))
     error = jsonschema.exceptions.best_match(validator.iter_errors(source.data))
     if error is not None:
         raise source.wrong(tuple(error.absolute_path), msg("lint.checklist.invalid", problem=error.message))
@@ -243,7 +243,7 @@ def read_checklist(path: Path) -> Checklist:
     return Checklist(tuple(checks), frozenset(source.data.get("disable", ())))
 
 
-def _for_own(schema: dict[str, Any]) -> dict[str, Any]:
+def _user_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema for users' own checklists: texts may be in one language, evidence and consequence are optional."""
     text, check = schema["$defs"]["text"], schema["$defs"]["check"]
     required = [name for name in check["required"] if name not in ("evidence", "consequence")]

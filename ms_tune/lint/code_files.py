@@ -23,7 +23,7 @@ from ms_tune.lint.environment.settings import (
     parse_env,
     parse_shell,
 )
-from ms_tune.lint.environment.variables import KNOWN
+from ms_tune.lint.environment.variables import MINDSPORE_VARIABLES
 from ms_tune.lint.python_code.module import module_of
 from ms_tune.lint.python_code.source import parse_python, variables_in
 from ms_tune.records import Record
@@ -51,7 +51,7 @@ _OF_ANY_SCRIPT = (
     *("environment-variable-misspelt", "environment-value-out-of-range"),
 )
 # Checks of variables that checks of Python code report themselves.
-_TOLD_IN_CODE = frozenset(("setting-without-colon", "memory-tracker-on"))
+_REPORTED_IN_CODE = frozenset(("setting-without-colon", "memory-tracker-on"))
 _WORDS = (b"mindspore", b"msadapter")  # a Python file without any of them is not parsed
 
 
@@ -80,7 +80,7 @@ class CodeFile(Record):
         Args:
             choose: Selects the checks that run for a dialect and a release.
         """
-        dialect, source = self.job.dialect, self.job.written
+        dialect, source = self.job.dialect, self.job.original
         chosen = choose(self.checks, dialect, VERSION)
         found = run_checks(chosen, self.job)
         if self.programs:
@@ -94,7 +94,7 @@ class CodeFile(Record):
         if variables is None:
             return found, chosen
         checks = choose(built_in_code()[ENVIRONMENT], dialect, VERSION)
-        checks = tuple(one for one in checks if one.name not in _TOLD_IN_CODE)
+        checks = tuple(one for one in checks if one.name not in _REPORTED_IN_CODE)
         return _together(found, _look_at(variables, checks, dialect, VERSION)), chosen + checks
 
 
@@ -165,7 +165,7 @@ def _load_script(path: Path, text: str, *, named: bool, version: str | None) -> 
 
 
 def _sets_known(environment: Environment) -> bool:
-    return any(one.name in KNOWN for one in environment.assignments)
+    return any(one.name in MINDSPORE_VARIABLES for one in environment.assignments)
 
 
 def _code_of(source: SourceFile, checks: tuple[Check, ...]) -> CodeFile:
@@ -184,7 +184,7 @@ def programs_in(source: SourceFile, dialect: Dialect, release: str) -> tuple[Sou
 
 def _with_programs(file: CodeFile, script: ScriptJob, named: str | None) -> CodeFile:
     """Return a script with the programs it starts, their release, and remarks about it."""
-    source, checkout = file.job.written, file.job.checkout
+    source, checkout = file.job.original, file.job.checkout
     release, notes = _release_of_programs(script, checkout, named)
     programs = programs_in(source, Dialect.MEGATRON, release.version)
     parser = checkout.own_parser if programs and checkout else None
@@ -198,7 +198,7 @@ def _with_programs(file: CodeFile, script: ScriptJob, named: str | None) -> Code
     programs = programs_in(source, Dialect.MINDSPEED_MM, "")
     if not programs:
         return file
-    release = _named_release(Dialect.MINDSPEED_MM, named) or release_for(Dialect.MINDSPEED_MM)
+    release = _find_release(Dialect.MINDSPEED_MM, named) or release_for(Dialect.MINDSPEED_MM)
     return file._replace(release=release, programs=programs, of_programs=Dialect.MINDSPEED_MM)
 
 
@@ -209,7 +209,7 @@ def _release_of_programs(
 
     If none is named and no sources surround the script, it is the release whose parser accepts most of the arguments.
     """
-    release = _named_release(Dialect.MEGATRON, named)
+    release = _find_release(Dialect.MEGATRON, named)
     if release is not None:
         return release, ()
     around, default = checkout.releases_of("MindSpeed-LLM") if checkout else (), release_for(Dialect.MEGATRON)
@@ -220,7 +220,7 @@ def _release_of_programs(
     return default._replace(version=fitting), (note,)
 
 
-def _named_release(dialect: Dialect, named: str | None) -> Release | None:
+def _find_release(dialect: Dialect, named: str | None) -> Release | None:
     """Return the named release, or None if the version belongs to another framework."""
     try:
         return release_for(dialect, named) if named is not None else None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ms_tune.text import Text
 
 _SHOWN = 60  # characters of a value in a message
-_TOLD = 2000  # the most findings of one check to report per file
+_MAX_FINDINGS = 2000  # the most findings of one check to report per file
 _LOOKED_AT = 4000  # the most characters to read for it, including whitespace
 _COMPARISONS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
 _ZEROS = re.compile(r"(?:\.0+)+$")
@@ -62,7 +62,7 @@ def job_of(source: SourceFile, dialect: Dialect, version: str) -> Job:
     """Return the job of any source that was already read: a config, program arguments, variables, or Python code."""
     if isinstance(source, CodeSource):
         job = Job(source, dialect=dialect, release=Release("", version))
-        job.whole = job.source = source
+        job.merged = job.source = source
         return job
     job = Job(source, dialect=dialect, release=Release("", release_or_default(version, dialect)))
     for _ in (*job.follow_bases(), *job.follow_model()):
@@ -72,14 +72,14 @@ def job_of(source: SourceFile, dialect: Dialect, version: str) -> Job:
 
 def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
     """Return the findings of checks that all apply to a job, in text order."""
-    made = [check for check in checks if not (check.whole and job.lacks_bases)]
+    made = [check for check in checks if not (check.checks_merged and job.lacks_bases)]
     found: list[Diagnostic] = []
     last: list[tuple[Check, Job]] = []
     for check in made:
-        read = job if check.whole else job.alone
+        read = job if check.checks_merged else job.without_base
         if check.keys and read.source.key_names.isdisjoint(check.keys):
             continue
-        if check.asks_others:
+        if check.runs_last:
             last.append((check, read))
         else:
             found += _run_check(check, read)
@@ -91,7 +91,7 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
     if any(finding.fix for finding in found):
         from ms_tune.lint.fix import proved  # noqa: PLC0415 - most files need no fixes
 
-        return proved(job.alone.source, found)
+        return proved(job.without_base.source, found)
     return tuple(found)
 
 
@@ -115,7 +115,7 @@ def _run_check(check: Check, job: Job, refused: Callable[..., bool] = bool) -> l
             module, name = check.function
             violations = getattr(import_module(module), name)(context)
         for violation in violations:
-            if len(found) == _TOLD:
+            if len(found) == _MAX_FINDINGS:
                 return [*found, _too_many(check, job.source)]
             found.append(_finding(check, job, violation))
     except Exception as error:  # noqa: BLE001 - one crashed check must not hide the findings of others
@@ -126,22 +126,22 @@ def _run_check(check: Check, job: Job, refused: Callable[..., bool] = bool) -> l
 def _is_refused(check: Check, job: Job, made: Sequence[Check], found: Sequence[Diagnostic], *ids: str) -> bool:
     """Return whether a check of the ``ids`` finds something, or, without ids, any check of another module finds an error."""
 
-    def is_other(one: Check) -> bool:
+    def is_relevant(one: Check) -> bool:
         if ids:
             return one.id in ids
         same_module = one.function is not None and check.function is not None and one.function[0] == check.function[0]
         return one.severity is Severity.ERROR and not same_module
 
-    others = {one.id for one in made if is_other(one)}
+    others = {one.id for one in made if is_relevant(one)}
     if any(one.id in others for one in found):
         return True
-    left = (one for one in built_in(job.dialect) if is_other(one) and one.id not in others)
+    left = (one for one in built_in(job.dialect) if is_relevant(one) and one.id not in others)
     return bool(run_checks((one for one in left if concerns(one, job.dialect, job.release.version, None)), job))
 
 
 def _finding(check: Check, job: Job, violation: Violation) -> Diagnostic:
     source = job.source
-    file = source.saying(violation.path)
+    file = source.find_file(violation.path)
     position = file.nearest(violation.path)
     span = position.value
     if violation.span is not None:
@@ -227,7 +227,7 @@ def _too_many(check: Check, source: SourceFile) -> Diagnostic:
         category=TOO_MANY.category,
         path=(),
         location=source.nearest(()).value,
-        message=msg("lint.too-many-findings", id=check.id, name=check.name, limit=str(_TOLD)),
+        message=msg("lint.too-many-findings", id=check.id, name=check.name, limit=str(_MAX_FINDINGS)),
     )
 
 

@@ -64,7 +64,7 @@ def _violation(
 ) -> Violation:
     """Return the violation of a case at its place: for network settings, the network's own setting, or else its section."""
     names, at = test.get("names", ()), test.get("at", ())
-    places = {name: place for name in (*at, *names) if (place := context.place_of(name))}
+    places = {name: place for name in (*at, *names) if (place := context.find_setting(name))}
     first = None
     if at:
         of_network = at[0].startswith("network.")

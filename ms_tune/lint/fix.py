@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ms_tune.text import Message
 
 _ROUNDS = 20  # the most rounds of fixing (a fix may uncover other findings); more is an endless loop
-_ONE_BY_ONE = 50  # the most fixes to try one by one if all at once are rejected
+_MAX_SINGLE_FIXES = 50  # the most fixes to try one by one if all at once are rejected
 
 
 class Fixed(Record):
@@ -54,7 +54,7 @@ def fix_of(
     if not source.others:
         return propose(check, source, violation, params)
     fix, unfixable = None, None
-    if source.saying(violation.path) is source:
+    if source.find_file(violation.path) is source:
         fix, unfixable = propose(check, parse_source(source.text, source.path), violation, params)
     gone = (ChangeKind.REMOVE_KEY, ChangeKind.RENAME_KEY)
     paths = [one.path for one in fix.changes if one.kind in gone] if fix else [violation.path] * (not unfixable)
@@ -71,7 +71,7 @@ def _with_remedy(check: Check, job: Job, violation: Violation) -> Violation:
 
     This fix is never safe: only the author knows which of several values was intended.
     """
-    if isinstance(job.written, CodeSource):
+    if isinstance(job.original, CodeSource):
         return violation
     try:
         # The change at this place comes first, because it gives the fix its title.
@@ -110,7 +110,7 @@ def _fix_by_rule(rule: FixRule, source: SourceFile, violation: Violation, params
         return source.fix(rule, violation)
     if rule.sections:
         key = str(violation.path[-1])
-        changes, edits = moved(source, violation.path, rule.sections[key])
+        changes, edits = move_key(source, violation.path, rule.sections[key])
         title = msg("lint.fix.move-key", key=key, section=".".join(map(str, rule.sections[key])))
         return Fix(rule.safe, title, changes, edits)
     if rule.kind is None:
@@ -168,7 +168,7 @@ def apply_fixes(
         chosen = _choose(source, wanted)
         made = _admitted(source, chosen, admits)
         refused = len(chosen) - len(made)
-        fixed = _made(source, made)
+        fixed = _apply_fixes(source, made)
         if fixed is None or fixed.text in seen:
             break  # nothing to do, or two fixes undo each other: the author must choose
         seen.add(fixed.text)
@@ -183,26 +183,26 @@ def _admitted(
     admits: Callable[[SourceFile, SourceFile, Sequence[Fix]], bool] | None,
 ) -> list[Fix]:
     """Return the fixes that do not make a config worse: all together if possible, else those that pass one by one."""
-    after = _made(source, fixes)
+    after = _apply_fixes(source, fixes)
     if admits is None or after is None or admits(source, after, fixes):
         return fixes
     found: list[Fix] = []
-    for fix in fixes[:_ONE_BY_ONE]:
-        before, after = _made(source, found) or source, _made(source, [*found, fix])
+    for fix in fixes[:_MAX_SINGLE_FIXES]:
+        before, after = _apply_fixes(source, found) or source, _apply_fixes(source, [*found, fix])
         if after is not None and admits(before, after, (fix,)):
             found.append(fix)
     return found
 
 
-def _made(source: SourceFile, fixes: Sequence[Fix]) -> SourceFile | None:
+def _apply_fixes(source: SourceFile, fixes: Sequence[Fix]) -> SourceFile | None:
     """Return a config with fixes applied; None without fixes, or if the result cannot be read."""
     if not fixes:
         return None
     text = apply_edits(source.text, (edit for fix in fixes for edit in fix.edits))
     try:
         if isinstance(source, CodeSource):
-            return source.again(text)
-        return parse_source(text, source.path).but(beside=source.beside, read_from=source.read_from)
+            return source.with_text(text)
+        return parse_source(text, source.path).replace(model_config=source.model_config, read_from=source.read_from)
     except ConfigError:
         return None
 
@@ -241,7 +241,9 @@ _BETWEEN = re.compile(r"[ \t]*:(?:[ \t]+|[ \t]*(?:#[^\r\n]*)?[\r\n]\s*)(?:#[^\r\
 _LINE_START = re.compile(r"^(?=[^\r\n])", re.MULTILINE)
 
 
-def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[ValueChange, ...], tuple[TextEdit, ...]]:
+def move_key(
+    source: SourceFile, path: KeyPath, section: KeyPath
+) -> tuple[tuple[ValueChange, ...], tuple[TextEdit, ...]]:
     """Return the changes and edits that move a key after the last key of an existing section that does not contain it.
 
     Raises:
@@ -253,8 +255,8 @@ def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[Va
         raise EditRefusedError(msg("edits.no-such-place"))
     if path[-1] in values:
         raise EditRefusedError(msg("edits.key-exists"))
-    last = _own(source, (*section, next(reversed(values))))
-    block, indent, end = _lines(source, _own(source, path))
+    last = _find_position(source, (*section, next(reversed(values))))
+    block, indent, end = _lines(source, _find_position(source, path))
     _, inner, after = _lines(source, last)
     if inner < indent or block.start < after <= end:
         raise EditRefusedError(msg("edits.not-a-line"))
@@ -264,7 +266,7 @@ def moved(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[Va
     return changes, (block, TextEdit(after, after, further_in))
 
 
-def _own(source: SourceFile, path: KeyPath) -> Position:
+def _find_position(source: SourceFile, path: KeyPath) -> Position:
     """Return the position of a key, if its text is not shared with other keys."""
     position = source.position(path)
     if position is None or position.key is None:
@@ -299,7 +301,7 @@ class Gate(Record):
             return False
         if isinstance(before, CodeSource):
             return True
-        old, new = self.job_of(before).alone, self.job_of(after).alone
+        old, new = self.job_of(before).without_base, self.job_of(after).without_base
         if old.dialect not in YAML_DIALECTS:
             return True
         if all(fix.safe for fix in fixes):
@@ -324,14 +326,14 @@ def _reading(job: Job, named: frozenset[str]) -> object:
     return fields, (plan.placement, plan.layers, plan.failure is None)
 
 
-def where_certain(
-    findings: Iterable[Diagnostic], found_for: Callable[[str, str], Iterable[KeyPath]], releases: Sequence[str]
+def restrict_fixes(
+    findings: Iterable[Diagnostic], find_paths: Callable[[str, str], Iterable[KeyPath]], releases: Sequence[str]
 ) -> tuple[Diagnostic, ...]:
     """Return the findings; a fix is no longer safe if its finding does not occur for every release.
 
     Args:
         findings: The findings for the default release, because the user named none.
-        found_for: The key paths of the findings of a check (by its id) for a release.
+        find_paths: The key paths of the findings of a check (by its id) for a release.
         releases: The other releases that the config may be for.
     """
     asked: dict[tuple[str, str], frozenset[KeyPath]] = {}
@@ -340,7 +342,7 @@ def where_certain(
         for release in releases:
             key = finding.id, release
             if key not in asked:
-                asked[key] = frozenset(found_for(*key))
+                asked[key] = frozenset(find_paths(*key))
             if finding.path not in asked[key]:
                 return False
         return True

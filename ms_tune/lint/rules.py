@@ -15,7 +15,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder, served
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.engine import lint, matches
-from ms_tune.lint.settings import OWN_RULES
+from ms_tune.lint.settings import BUILTIN_RULES
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Text, msg
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Category, Family, Severity
     from ms_tune.lint.checklist import Check
-    from ms_tune.lint.settings import OwnRule
+    from ms_tune.lint.settings import BuiltinRule
     from ms_tune.text import Message
 
 _LANGUAGES = {"environment": "sh", "python": "python"}  # of the examples of checks of code, by their checklist
@@ -77,7 +77,7 @@ def all_rules(checklists: Iterable[Path] = ()) -> tuple[RuleEntry, ...]:
     own = tuple(map(read_checklist, checklists))
     code = {check.id: (check, _LANGUAGES[kind]) for kind, checks in built_in_code().items() for check in checks}
     checks = combined((*built_in(), *(check for check, _ in code.values())), own)
-    rules = [*map(_own, OWN_RULES)]
+    rules = [*map(_describe_builtin, BUILTIN_RULES)]
     opposites = _opposites(checks)
     for check in checks:
         language = "sh" if check.dialects == {Dialect.MEGATRON} else "yaml"
@@ -131,7 +131,7 @@ def _rule(check: Check, language: str, opposite: str | None) -> RuleEntry:
     )
 
 
-def _own(rule: OwnRule) -> RuleEntry:
+def _describe_builtin(rule: BuiltinRule) -> RuleEntry:
     return RuleEntry(
         id=rule.id,
         name=rule.name,

@@ -20,7 +20,7 @@ from ms_tune.lint.settings import (
     ProjectSettings,
     Selection,
     check_selectors,
-    known_names,
+    ids_by_name,
     load_settings,
     settings_for,
 )
@@ -113,7 +113,7 @@ def lint_files(*files: str | Path, request: LintRequest | None = None) -> LintRe
         code, folder = load_process_environment(), Path.cwd()
         checked = CheckedFile(code.job, code.release, code.notes, code)
         around = run.settings or settings_for(folder)
-        outcomes.append(_select_checks(checked, folder / code.job.written.path.name, run, around).report())
+        outcomes.append(_select_checks(checked, folder / code.job.original.path.name, run, around).report())
     unreadable = tuple([one for one in outcomes if isinstance(one, MsTuneError)])
     unwritten = tuple(_write_files(outcomes, targets, run)) if request.write else ()
     return LintReport(
@@ -162,7 +162,7 @@ def discover(
             continue
         if not named and path != STDIN:
             around = settings or settings_for(Path(key).parent)
-            if around.exclude and around.fits_one(Path(key), around.exclude):
+            if around.exclude and around.matches_any(Path(key), around.exclude):
                 skipped.append(Skipped(path, msg("lint.skipped.excluded")))
                 continue
         targets[key] = LintTarget(path, named)
@@ -274,7 +274,7 @@ def _load_config(
         dialects = "|".join(one.value for one in YAML_DIALECTS)
         return _leave_out(target, dialect, "lint.dialect-hint", dialects=dialects)
     job.dialect = dialect
-    is_part = dialect in YAML_DIALECTS and is_fragment(job.whole.data, dialect)
+    is_part = dialect in YAML_DIALECTS and is_fragment(job.merged.data, dialect)
     if is_part:
         notes.append(msg("lint.fragment", file=path, dialect=dialect.value))
     try:
@@ -296,7 +296,7 @@ def _choose_dialect(job: Job, named: Dialect | None, notes: list[Message], *, is
 
     A named dialect also applies to files of other programs if ``is_firm``.
     """
-    found, values, path = job.recognition, job.whole.data, job.written.path
+    found, values, path = job.recognition, job.merged.data, job.original.path
     if named in (None, Dialect.MINDSPEED_MM) and found.dialect is None:
         from ms_tune.dialects.mindspeed_mm import detect as multimodal  # noqa: PLC0415 - start-up time
 
@@ -373,7 +373,7 @@ class CheckedFile(Record):
 
     def report(self) -> FileReport:
         """Run the checks and return the findings."""
-        job, source, selection = self.job, self.job.alone.source, self.selection
+        job, source, selection = self.job, self.job.without_base.source, self.selection
         choose = partial(choose_checks, selection=selection, checklists=self.checklists)
         if self.code is not None:
             found, chosen = self.code.find(choose)
@@ -383,14 +383,14 @@ class CheckedFile(Record):
             if self.is_part:
                 found = tuple(one for one in found if source.position(one.path) is not None)
             if not self.is_certain and any(one.fix and one.fix.safe for one in found):
-                found = self._fix_where_certain(found, chosen)
+                found = self._restrict_fixes(found, chosen)
         # Always report that a check crashed, even if it is not selected, ignored or in the baseline.
         broken = tuple([one for one in found if one.trace])
         findings, ignored, baselined = tuple([one for one in found if not one.trace]), 0, 0
         if _IGNORES in source.text:
             from ms_tune.lint.suppress import suppress  # noqa: PLC0415 - most files have no such comment
 
-            names = known_names(_all_checks(self.checklists))
+            names = ids_by_name(_all_checks(self.checklists))
             findings, ignored = suppress(source, findings, names, {check.id for check in chosen})
         if selection.severities:
             findings = tuple(one._replace(severity=selection.severity(one)) for one in findings)
@@ -412,8 +412,8 @@ class CheckedFile(Record):
         """Fix the file as requested and return the findings after it."""
         from ms_tune.lint.fix import Gate, apply_fixes  # noqa: PLC0415 - seldom asked for
 
-        source = self.job.alone.source
-        known, unknown = (0, 0) if self.code else count_keys(self.job.whole.data, self.job.dialect)
+        source = self.job.without_base.source
+        known, unknown = (0, 0) if self.code else count_keys(self.job.merged.data, self.job.dialect)
         if known < unknown:
             never = msg("lint.never-fixed", file=source.path, dialect=self.job.dialect.value)
             return self._replace(notes=(*self.notes, never)).report()
@@ -430,7 +430,7 @@ class CheckedFile(Record):
 
     def with_source(self, source: SourceFile) -> CheckedFile:
         """Return the file with another text."""
-        if source is self.job.alone.source:
+        if source is self.job.without_base.source:
             return self
         if self.code is None:
             return self._replace(job=job_of(source, self.job.dialect, self.job.release.version))
@@ -441,17 +441,17 @@ class CheckedFile(Record):
         """Return the findings in another text of the file that may be fixed: not ignored, and not in the baseline."""
         return self.with_source(source).report().findings
 
-    def _fix_where_certain(self, found: tuple[Diagnostic, ...], checks: Iterable[Check]) -> tuple[Diagnostic, ...]:
-        from ms_tune.lint.fix import where_certain  # noqa: PLC0415 - seldom needed
+    def _restrict_fixes(self, found: tuple[Diagnostic, ...], checks: Iterable[Check]) -> tuple[Diagnostic, ...]:
+        from ms_tune.lint.fix import restrict_fixes  # noqa: PLC0415 - seldom needed
 
         by_id, job = {check.id: check for check in checks}, self.job
         profile = self.selection.profile or PROFILES[0]
 
-        def found_for(check: str, release: str) -> Iterator[KeyPath]:
+        def find_paths(check: str, release: str) -> Iterator[KeyPath]:
             made = (one for one in (by_id[check],) if concerns(one, job.dialect, release, profile))
             return (one.path for one in run_checks(made, job.for_release(release)))
 
-        return where_certain(found, found_for, [one for one in served(job.dialect) if one != job.release.version])
+        return restrict_fixes(found, find_paths, [one for one in served(job.dialect) if one != job.release.version])
 
 
 def _select_checks(file: CheckedFile, path: Path, run: LintRun, settings: ProjectSettings) -> CheckedFile:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ms_tune.text import Text
 
     # Anything with an id, a name, a severity, a category and a family.
-    SelectableRule: TypeAlias = Check | Diagnostic | "OwnRule"
+    SelectableRule: TypeAlias = Check | Diagnostic | "BuiltinRule"
     Rule = TypeVar("Rule", Check, Diagnostic)
 
 PROFILES = ("performance", "debug-memory", "reproducible")
@@ -58,9 +58,9 @@ class Selection(Record):
         """Return those checks or findings that are selected."""
         if self.select is None and not self.ignore:
             return tuple(rules)
-        return tuple(rule for rule in rules if self.takes(rule))
+        return tuple(rule for rule in rules if self.selects(rule))
 
-    def takes(self, rule: SelectableRule) -> bool:
+    def selects(self, rule: SelectableRule) -> bool:
         """Return whether the check is selected."""
         chosen = self.select is None or any(fits(selector, rule) for selector in self.select)
         return chosen and not any(fits(selector, rule) for selector in self.ignore)
@@ -108,10 +108,10 @@ def _translated(pattern: str) -> re.Pattern[str]:
     return re.compile(f"{words}(?:/.*)?")
 
 
-def known_names(checks: Iterable[SelectableRule]) -> Mapping[str, frozenset[str]]:
+def ids_by_name(checks: Iterable[SelectableRule]) -> Mapping[str, frozenset[str]]:
     """Return the ids for each valid name: ids and names of checks and families, including the linter's own rules."""
     names: defaultdict[str, set[str]] = defaultdict(set)
-    for rule in (*OWN_RULES, *checks):
+    for rule in (*BUILTIN_RULES, *checks):
         for name in (rule.id, rule.name, *((rule.family.id, rule.family.name) if rule.family else ())):
             names[name].add(rule.id)
     return {name: frozenset(ids) for name, ids in names.items()}
@@ -123,18 +123,18 @@ def check_selectors(selectors: Iterable[str], rules: Sequence[SelectableRule], o
     Raises:
         UsageError: There is one.
     """
-    everything: tuple[SelectableRule, ...] = (*OWN_RULES, *rules)
+    everything: tuple[SelectableRule, ...] = (*BUILTIN_RULES, *rules)
     categories = {category.value for category in Category}
     for selector in selectors:
         if selector in categories or any(fits(selector, rule) for rule in everything):
             continue
-        known = [*known_names(rules), *sorted(categories)]
+        known = [*ids_by_name(rules), *sorted(categories)]
         similar = closest_check(selector, known)
         hint = msg("rule.unknown.similar", similar=similar) if similar else msg("rule.unknown.hint")
         raise UsageError(msg("lint.unknown-check", name=selector, origin=origin), hint)
 
 
-class OwnRule(Record):
+class BuiltinRule(Record):
     """A rule about ms-tune itself. Its texts are in ``ms_tune/texts/rule.json``."""
 
     id: str
@@ -153,8 +153,8 @@ class OwnRule(Record):
         return lookup(f"rule.{self.name}.{part}")
 
 
-INTERNAL_ERROR = OwnRule("MST001", "internal-error", Severity.ERROR, Category.CORRECTNESS)
-UNUSED_IGNORE = OwnRule(
+INTERNAL_ERROR = BuiltinRule("MST001", "internal-error", Severity.ERROR, Category.CORRECTNESS)
+UNUSED_IGNORE = BuiltinRule(
     "MST002",
     "unused-ignore",
     Severity.WARNING,
@@ -162,7 +162,7 @@ UNUSED_IGNORE = OwnRule(
     bad="profile: False  # ms-tune: ignore[profiling-on] measuring this week\n",
     good="profile: False\n",
 )
-MALFORMED_IGNORE = OwnRule(
+MALFORMED_IGNORE = BuiltinRule(
     "MST003",
     "malformed-ignore",
     Severity.WARNING,
@@ -171,13 +171,13 @@ MALFORMED_IGNORE = OwnRule(
     good="profile: True  # ms-tune: ignore[profiling-on] measuring this week\n",
 )
 
-TOO_MANY = OwnRule("MST004", "too-many-findings", Severity.INFO, Category.STYLE)
+TOO_MANY = BuiltinRule("MST004", "too-many-findings", Severity.INFO, Category.STYLE)
 
-OWN_RULES = (INTERNAL_ERROR, UNUSED_IGNORE, MALFORMED_IGNORE, TOO_MANY)
+BUILTIN_RULES = (INTERNAL_ERROR, UNUSED_IGNORE, MALFORMED_IGNORE, TOO_MANY)
 
 
-OWN_FILE = "ms-tune.toml"
-SHARED_FILE = "pyproject.toml"
+SETTINGS_FILE = "ms-tune.toml"
+PROJECT_FILE = "pyproject.toml"
 _TABLE = "ms-tune"
 _MARK = b"ms-tune"  # a pyproject.toml without it is not parsed
 
@@ -202,11 +202,11 @@ class ProjectSettings(Record):
         """Return the selection of checks for a file (an absolute path)."""
         selection = self.selection
         for patterns, more in self.by_path:
-            if self.fits_one(file, patterns):
+            if self.matches_any(file, patterns):
                 selection = selection.and_then(more)
         return selection
 
-    def fits_one(self, file: Path, patterns: tuple[str, ...]) -> bool:
+    def matches_any(self, file: Path, patterns: tuple[str, ...]) -> bool:
         """Return whether a file (an absolute path) matches one of the globs, which are relative to the settings file."""
         relative = Path(os.path.relpath(file, self.folder))
         return any(path_matches(relative, pattern) for pattern in patterns)
@@ -223,7 +223,7 @@ def settings_for(folder: Path) -> ProjectSettings:
     Raises:
         ConfigError: A settings file is invalid.
     """
-    for name in (OWN_FILE, SHARED_FILE):
+    for name in (SETTINGS_FILE, PROJECT_FILE):
         file = folder / name
         if file.is_file():
             settings = load_settings(file)
@@ -242,7 +242,7 @@ def load_settings(file: Path) -> ProjectSettings | None:
         content = file.read_bytes()
     except OSError as error:
         raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=file) from error
-    shared = file.name == SHARED_FILE
+    shared = file.name == PROJECT_FILE
     if shared and _MARK not in content:
         return None
     toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")

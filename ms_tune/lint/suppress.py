@@ -14,7 +14,7 @@ import yaml
 
 from ms_tune.diagnostics import Diagnostic, Fix, Location, TextEdit
 from ms_tune.dialects.check_context import CodeSource
-from ms_tune.lint.settings import MALFORMED_IGNORE, UNUSED_IGNORE, OwnRule
+from ms_tune.lint.settings import MALFORMED_IGNORE, UNUSED_IGNORE, BuiltinRule
 from ms_tune.records import Record
 from ms_tune.source.yaml_nodes import Document, Loader, offsets
 from ms_tune.text import Message, lookup, msg
@@ -162,7 +162,7 @@ def _removal(directive: Directive, lines: Document) -> TextEdit:
 
 
 def _complaint(
-    rule: OwnRule, text_id: str, span: Location, params: Mapping[str, str], fix: Fix | None = None
+    rule: BuiltinRule, text_id: str, span: Location, params: Mapping[str, str], fix: Fix | None = None
 ) -> Diagnostic:
     return Diagnostic(
         id=rule.id,

@@ -11,7 +11,7 @@ from ms_tune.errors import TraceError, UsageError
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import compute_curve
 from ms_tune.footprint.judgement import JudgedRequest, VerdictTerms, collect_terms, judge_trace
-from ms_tune.footprint.layers import find_layer, find_operator, is_named, parse_layer_scope
+from ms_tune.footprint.layers import find_layer, find_operator, is_parameter, parse_layer_scope
 from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.torch_report import TorchReport, analyse_snapshot
 from ms_tune.pools.settings import infer_settings
@@ -176,7 +176,7 @@ def largest_pool(table: Table) -> tuple[str, Workload, list[int]]:
 def _request_names(table: Table, rows: list[int]) -> Iterator[str]:
     for row in rows:
         node = table.node.value_at(row)
-        if is_named(table, row):
+        if is_parameter(table, row):
             yield node
         else:
             yield " ".join(part for part in (parse_layer_scope(node), find_operator(table, row)) if part) or "-"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 _SIGMA = 1.4826  # standard deviation of a normal distribution, in median absolute deviations
 _FAR, _FAR_SHARE = 6.0, 0.05  # an outlier exceeds the median by 6 deviations and by 5 % of the median
-_APART = 1.5  # units of the clock by which an outlier exceeds the median at least
+_MIN_CLOCK_UNITS = 1.5  # units of the clock by which an outlier exceeds the median at least
 _MOST_OUTLIERS = 20
 _MANY = 5000  # values from which the normal distribution replaces the binomial distribution
 
@@ -90,7 +90,7 @@ def bound_median(ordered: Sequence[float], confidence: float) -> tuple[float, fl
 
 def _find_outliers(steps: RankSteps, middle: float, spread: float, remarks: Sequence[Remark]) -> list[Outlier]:
     # Times in whole milliseconds that differ by one unit may be almost equal.
-    limit = middle + max(_FAR * _SIGMA * spread, _FAR_SHARE * middle, _APART * _clock_resolution(steps))
+    limit = middle + max(_FAR * _SIGMA * spread, _FAR_SHARE * middle, _MIN_CLOCK_UNITS * _clock_resolution(steps))
     remarked: dict[int, set[str]] = {}
     for remark in remarks:
         remarked.setdefault(remark.step, set()).add(remark.kind)
@@ -110,7 +110,7 @@ _SAME_WORK = 0.01  # relative tolerance for the operations of a step
 _ENOUGH = 6  # steps after the first: with fewer, no 95 % interval of the median exists
 
 
-class KnownInput(Record):
+class FigureInput(Record):
     """An input of the figures and its source."""
 
     name: str  # the last part of its text's id
@@ -127,18 +127,18 @@ class KnownInput(Record):
 class Inputs(Record):
     """All inputs of the figures of a run; the texts of their names describe them."""
 
-    step: KnownInput
-    batch: KnownInput
-    tokens: KnownInput
-    step_tokens: KnownInput
-    cards: KnownInput
-    peak: KnownInput
-    rate: KnownInput
-    logged: KnownInput
-    counted: KnownInput
-    hardware: KnownInput
-    model_flops: KnownInput
-    hardware_flops: KnownInput
+    step: FigureInput
+    batch: FigureInput
+    tokens: FigureInput
+    step_tokens: FigureInput
+    cards: FigureInput
+    peak: FigureInput
+    rate: FigureInput
+    logged: FigureInput
+    counted: FigureInput
+    hardware: FigureInput
+    model_flops: FigureInput
+    hardware_flops: FigureInput
 
 
 def format_number(value: float | None) -> str:
@@ -166,10 +166,10 @@ def collect_inputs(
 
     def first(
         name: str, option_name: str, said: float | None, logged: float | None, written: float | None = None
-    ) -> KnownInput:
+    ) -> FigureInput:
         candidates = ((said, option), (logged, log), (written, config))
         value, source = next(((value, source) for value, source in candidates if value is not None), (None, None))
-        return KnownInput(name, value, source, option_name, said is not None)
+        return FigureInput(name, value, source, option_name, said is not None)
 
     count = request.convention
     model, hardware = (job.work.model[count], job.work.hardware[count]) if job else (None, None)
@@ -180,7 +180,7 @@ def collect_inputs(
         tokens=first("tokens", "--seq", request.tokens, None, job.tokens if job else None),
         step_tokens=first("step-tokens", "", None, _count_step_tokens(steps)),
         cards=first("cards", "--cards", request.cards, None, job.cards if job else None),
-        peak=KnownInput("peak", peak[0] if peak else None, peak[1] if peak else None, "--chip"),
+        peak=FigureInput("peak", peak[0] if peak else None, peak[1] if peak else None, "--chip"),
         rate=first("rate", "", None, _median_logged(steps.rate)),
         logged=first("logged", "", None, _median_logged(steps.tflops)),
         counted=first("counted", "", None, _median_logged(steps.counted)),
@@ -246,7 +246,7 @@ def compute_model_rate(inputs: Inputs) -> float | None:
     return _compute_card_rate(inputs, inputs.model_flops).value
 
 
-def _missing_options(inputs: Inputs, rate: KnownInput) -> tuple[str, ...]:
+def _missing_options(inputs: Inputs, rate: FigureInput) -> tuple[str, ...]:
     if rate.value is not None:
         return ()
     if inputs.model_flops.value is None:
@@ -254,23 +254,23 @@ def _missing_options(inputs: Inputs, rate: KnownInput) -> tuple[str, ...]:
     return tuple(part.option for part in _list_rate_inputs(inputs) if part.value is None and part.option)
 
 
-def _list_rate_inputs(inputs: Inputs) -> list[KnownInput]:
+def _list_rate_inputs(inputs: Inputs) -> list[FigureInput]:
     given = inputs.step_tokens.value is not None and not inputs.tokens.by_user
     tokens = [inputs.step_tokens] if given else [inputs.batch, inputs.tokens]
     return [*tokens, inputs.cards, inputs.step]
 
 
-def _compute_card_rate(inputs: Inputs, flops: KnownInput) -> KnownInput:
+def _compute_card_rate(inputs: Inputs, flops: FigureInput) -> FigureInput:
     *tokens, cards, step = _list_rate_inputs(inputs)
     if flops.value is None or not cards.value or not step.value or any(not one.value for one in tokens):
-        return KnownInput("model", None)
+        return FigureInput("model", None)
     whole = flops.value
     for one in tokens:
         whole *= one.value or 1
-    return KnownInput("model", whole / cards.value / step.value / 1e12, msg("metrics.source.config"))
+    return FigureInput("model", whole / cards.value / step.value / 1e12, msg("metrics.source.config"))
 
 
-def _share_of_peak(name: str, of: KnownInput, peak: KnownInput, missing: tuple[str, ...]) -> Figure:
+def _share_of_peak(name: str, of: FigureInput, peak: FigureInput, missing: tuple[str, ...]) -> Figure:
     formula = msg(f"metrics.formula.{name}")
     if of.value is None or peak.value is None:
         return Figure(name, None, formula, (), (*missing, *((peak.option,) if peak.value is None else ())))
@@ -278,7 +278,7 @@ def _share_of_peak(name: str, of: KnownInput, peak: KnownInput, missing: tuple[s
     return Figure(name, value if value <= 1 else None, formula, (of.describe_input(), peak.describe_input()))
 
 
-def _quotient_figure(name: str, formula: str, top: Sequence[KnownInput], bottom: Sequence[KnownInput]) -> Figure:
+def _quotient_figure(name: str, formula: str, top: Sequence[FigureInput], bottom: Sequence[FigureInput]) -> Figure:
     parts = [*top, *bottom]
     missing = tuple(part.option for part in parts if part.value is None and part.option)
     if any(not part.value for part in parts):

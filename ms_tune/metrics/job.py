@@ -22,9 +22,9 @@ from ms_tune.estimate.flops import (
     Widths,
     head_flops,
     layer_flops,
+    positive_size,
     prediction_flops,
     score_flops,
-    whole_number,
     widths_of,
     widths_of_shape,
 )
@@ -104,12 +104,12 @@ def read_job(path: Path, version: str | None = None, cards: int | None = None) -
 
 
 def _read_config(job: Job, cards: int | None) -> JobFacts:
-    path, plan, model = job.written.path, job.plan, job.model
+    path, plan, model = job.original.path, job.plan, job.model
     _refuse_unusable(path, plan)
     widths = widths_of(model)
     if widths is None:
         names = ("hidden_size", "num_attention_heads", "ffn_hidden_size", "vocab_size", "seq_length")
-        missing = [name for name in names if not whole_number(model, name)]
+        missing = [name for name in names if not positive_size(model, name)]
         raise ConfigError(msg("metrics.config.sizes", missing=", ".join(missing)), path=path)
     count = sum(map(sum, plan.placement)) if plan.placement else len(plan.layers)
     dense = model.number("first_k_dense_replace") or 0

@@ -140,7 +140,7 @@ class RunComparison(Record):
     guide: Figure | None
 
     @property
-    def is_told_apart(self) -> bool:
+    def is_significant(self) -> bool:
         """Return whether the difference is significant."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 

@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import NoStepsError, UsageError
-from ms_tune.facts.devices import fastest_peak, peak_named, peaks
+from ms_tune.facts.devices import fastest_peak, find_peak, peaks
 from ms_tune.metrics.figures import (
     CONFIDENCE,
     bound_median,
@@ -60,7 +60,7 @@ class _Source(Record):
     problems: tuple[Diagnostic, ...]
 
 
-class _Given(Record):
+class _Inputs(Record):
     request: MetricsRequest
     peak: tuple[float, Message] | None
     job: JobFacts | None
@@ -110,7 +110,7 @@ def measure_runs(
         request, cards=request.baseline_cards or request.cards, batch=request.baseline_batch or request.batch
     )
     compared = sources.pop() if baseline is not None else None
-    given = _Given(request, peak, job)
+    given = _Inputs(request, peak, job)
     runs = [run for source in sources for run in _measure_source(source, given)]
     given = given._replace(request=before, job=job if before.cards == request.cards else _job_facts(before))
     others = _measure_source(compared, given) if compared else []
@@ -126,7 +126,7 @@ def _device_peak(request: MetricsRequest) -> tuple[float, Message] | None:
         return request.peak_tflops, msg("metrics.source.option")
     if request.chip is None:
         return None
-    found = peak_named(request.chip)
+    found = find_peak(request.chip)
     if found is None:
         known = ", ".join(one.name for one in peaks())
         raise UsageError(msg("metrics.chip", chip=request.chip, known=known), msg("metrics.chip.hint"))
@@ -172,11 +172,11 @@ def _join_ranks(runs: Sequence[Sequence[LoggedTraining]], ranks: Sequence[int | 
     return tuple(whole)
 
 
-def _measure_source(source: _Source, given: _Given) -> list[RunMetrics]:
+def _measure_source(source: _Source, given: _Inputs) -> list[RunMetrics]:
     return [_measure_run(source.path, number, run, given) for number, run in enumerate(source.runs, start=1)]
 
 
-def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Given) -> RunMetrics:
+def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs) -> RunMetrics:
     steps = _choose_main_rank(run)
     times = measure_steps(steps, run.remarks)
     inputs = collect_inputs(steps, given.request, times.median, given.peak, given.job)

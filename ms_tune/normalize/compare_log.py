@@ -56,7 +56,7 @@ class RecomputeComparison:
     def __init__(self, plan: LayerPlan, expected: LoggedRecompute, wanted: Wanted, log: RecomputeLog) -> None:
         self._plan, self._expected, self._wanted, self._log = plan, expected, wanted, log
         self._run = log.runs[-1] if log.runs else LoggedRecompute()
-        self._whole = plan.dialect == MINDFORMERS  # in the static graph, every rank sets up all layers
+        self._is_static = plan.dialect == MINDFORMERS  # in the static graph, every rank sets up all layers
         self.layers = self._layers_of_rank()
         self.unreadable = [(log.path, number) for number in self._run.damaged]
         self.unknown: set[tuple[str, int]] = set()
@@ -64,7 +64,7 @@ class RecomputeComparison:
     def _layers_of_rank(self) -> set[int]:
         """Return the layers that the rank of this log has, as far as the log shows."""
         every = {layer.layer for layer in self._plan.layers}
-        if self._whole or not self._plan.placement or len(self._plan.placement[0]) == 1:
+        if self._is_static or not self._plan.placement or len(self._plan.placement[0]) == 1:
             return every if self._log.runs or not self._wanted else set()
         spoken = {layer for _, layer in self._run.layers}
         for stage in range(len(self._plan.placement[0])):
@@ -91,7 +91,7 @@ class RecomputeComparison:
         return found
 
     def _compare_lists(self) -> Iterator[LogDifference]:
-        for name in dict.fromkeys((*self._expected.lists, *(self._run.lists if self._whole else ()))):
+        for name in dict.fromkeys((*self._expected.lists, *(self._run.lists if self._is_static else ()))):
             planned, logged = self._expected.lists.get(name, ()), self._run.lists.get(name, ())
             values = [line.value for line in planned]
             wrong = next((line for line in logged if not line.damaged and line.value not in values), None)
@@ -110,7 +110,7 @@ class RecomputeComparison:
 
     def _compare_setting(self, what: str, layer: int) -> Iterator[LogDifference]:
         planned, lines = self._wanted.get((what, layer), []), self._run.layers.get((what, layer), ())
-        free = not self._whole and what == COMM  # unpredictable
+        free = not self._is_static and what == COMM  # unpredictable
         if free or ANY in planned:
             self.unknown |= set() if free or lines else {(what, layer)}
             return
@@ -295,7 +295,7 @@ def _explain_difference(result: Compared, job: Job) -> Iterator[Message]:
     run = log.runs[-1] if log.runs else LoggedRecompute()
     if result.plan.failure is not None:
         yield msg("against.why.refused", version=result.plan.framework_version)
-    yield from _explain_values(run, job.written.data)
+    yield from _explain_values(run, job.original.data)
     yield from _explain_placement(result.plan, run)
     if len(run.layers.get((first.what, -1 if first.layer is None else first.layer), ())) > 1:
         yield msg("against.why.twice", what=first.what, layer=first.layer)
@@ -324,7 +324,7 @@ def _agrees_with(job: Job, result: Compared) -> bool:
 def _explain_values(run: LoggedRecompute, data: Mapping[object, object]) -> Iterator[Message]:
     """Yield values of the config that the job received differently, from another file or its command line."""
     for section in _SECTIONS:
-        line, written = run.given.get(section), data.get(section)
+        line, written = run.sections.get(section), data.get(section)
         if line is None or not isinstance(line.value, dict) or not isinstance(written, dict):
             continue
         for key, value in written.items():

@@ -15,7 +15,7 @@ from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION, normalize_me
 from ms_tune.dialects.megatron.write import without_idle
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindspeed_ms.recompute import VERSION as MINDSPEED_RELEASE
-from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Choices, as_written, topmost, translate
+from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Choices, copy_choices, topmost, translate
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError, closest
 from ms_tune.facts.models import is_legacy, model_of
@@ -108,9 +108,9 @@ def convert_job(job: Job, target: TargetDialect) -> Converted:
     plan = normalize_recompute(job)
     problems = list(plan.problems)
     if plan.failure is not None or not plan.layers or job.dialect is target.dialect:
-        choices = as_written(plan.switched_on or plan.layers)
+        choices = copy_choices(plan.switched_on or plan.layers)
         if plan.layers and plan.framework_version != target.release:
-            choices.lost.update(_lost_in_release(job, plan, target))
+            choices.untranslated.update(_find_unsupported(job, plan, target))
         return _write_and_check(plan, target, choices, None, problems, legacy=is_legacy(job.source.data))
     if job.dialect is Dialect.MINDFORMERS and target.dialect is Dialect.MINDFORMERS_PYNATIVE:
         plan = _with_prediction_layers(job, plan)
@@ -136,7 +136,7 @@ def convert_script(script: ScriptJob, target: TargetDialect) -> tuple[ConvertedP
 def _convert_program(plan: LayerPlan, target: TargetDialect) -> Converted:
     problems = list(plan.problems)
     if plan.failure is not None:
-        return _write_and_check(plan, target, as_written(plan.layers), None, problems)
+        return _write_and_check(plan, target, copy_choices(plan.layers), None, problems)
     idle = sum(layer.kind is LayerKind.NOOP for layer in plan.layers)
     if idle and target.dialect is not Dialect.MEGATRON:
         problems.append(conversion_problem("idle", Severity.INFO, count=idle))
@@ -147,13 +147,13 @@ def _convert_program(plan: LayerPlan, target: TargetDialect) -> Converted:
     return convert_translated(plan, here, target, problems)
 
 
-def _lost_in_release(job: Job, plan: LayerPlan, target: TargetDialect) -> dict[tuple[str, str], list[int]]:
+def _find_unsupported(job: Job, plan: LayerPlan, target: TargetDialect) -> dict[tuple[str, str], list[int]]:
     here = find_source_side(job, plan, [])
     if here.family not in {"core", "dynamic"}:
         return {}  # legacy models are the same in all releases
     experts = layers_with_experts(here)
     there = find_side(here.family, here.model, target.release, plan.layers, experts, here.ahead)
-    return translate(plan.layers, here, there).lost if there.paths else {}
+    return translate(plan.layers, here, there).untranslated if there.paths else {}
 
 
 def _with_prediction_layers(job: Job, plan: LayerPlan) -> LayerPlan:
@@ -233,7 +233,7 @@ def _check_settings(
     merged = "convert-chunks-merged" in reported
     before = _layer_acts(plan.layers, expected, target, merged=merged)
     after = _layer_acts(again.layers, _find_choices(again, side), target, merged=merged)
-    yield from _tell_differences(before, after)
+    yield from _report_differences(before, after)
 
 
 def _read_back(values: Mapping[str, object], target: TargetDialect, side: Side | None) -> LayerPlan:
@@ -259,17 +259,17 @@ def _plan_arguments(values: Mapping[str, object], release: str, side: Side | Non
 
 def _find_choices(plan: LayerPlan, side: Side | None) -> Choices:
     if side is None or not side.paths:
-        return as_written(plan.switched_on or plan.layers)
+        return copy_choices(plan.switched_on or plan.layers)
     choices = Choices()
     for layer in plan.layers:
         for attribute, modules in ATTRIBUTES.items():
             found = {path for pattern in getattr(layer, attribute) for path in side.find(layer.layer, pattern, modules)}
             for path in sorted(topmost(found)):
-                choices.named[attribute].setdefault((path, None), []).append(layer.layer)
+                choices.layers_by_name[attribute].setdefault((path, None), []).append(layer.layer)
         for swap in layer.swap:
             found = set(side.find(layer.layer, swap.target, True)) if swap.target else {""}  # noqa: FBT003 - a callback
             for path in sorted(topmost(found)):
-                choices.named[SWAP].setdefault((path, swap.prefetch), []).append(layer.layer)
+                choices.layers_by_name[SWAP].setdefault((path, swap.prefetch), []).append(layer.layer)
     return choices
 
 
@@ -305,7 +305,7 @@ def _layer_acts(
         names = [_by_layer({"*": choices.reached(one)} if "excl" not in one else {}) for one in ATTRIBUTES]
     else:
         names = [_by_layer(choices.layers(attribute)) for attribute in ATTRIBUTES]
-    swaps = _by_layer(choices.named[SWAP])
+    swaps = _by_layer(choices.layers_by_name[SWAP])
     acts = {}
     for layer in layers:
         select, comm, *excludes = (by_layer.get(layer.layer, set()) for by_layer in names)
@@ -328,7 +328,7 @@ def _by_layer(groups: Mapping[Name, Iterable[int]]) -> dict[int, set[Name]]:
     return found
 
 
-def _tell_differences(before: Mapping[int, LayerAct], after: Mapping[int, LayerAct]) -> Iterator[Diagnostic]:
+def _report_differences(before: Mapping[int, LayerAct], after: Mapping[int, LayerAct]) -> Iterator[Diagnostic]:
     """Yield one problem per group of layers whose behaviour would change in the same way."""
     rows: dict[tuple[str, str], list[int]] = {}
     for layer, act in before.items():

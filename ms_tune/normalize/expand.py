@@ -53,7 +53,7 @@ def expand_lists(job: Job) -> ExpandedConfig:
     elsewhere = tuple(
         (path, value, file.path, file.nearest(path).value.line)
         for path, value in wanted.items()
-        if (file := source.saying(path)) is not source
+        if (file := source.find_file(path)) is not source
     )
     here = {path: value for path, value in wanted.items() if source.position(path) is not None}
     left = tuple(path for path, value in here.items() if loses_comments(source, path, value))
@@ -76,7 +76,7 @@ def _prove_same(
     source = job.source
     try:
         again = Job(
-            parse_source(text, source.path).but(beside=source.beside),
+            parse_source(text, source.path).replace(model_config=source.model_config),
             dialect=job.dialect,
             version=job.version,
             layers=job.layers,

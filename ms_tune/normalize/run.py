@@ -39,7 +39,7 @@ def normalize_recompute(job: Job) -> LayerPlan:
 
         problems[0] = problems[0]._replace(help=describe(job.remedy))
     for number, one in enumerate(job.source.duplicates, 1 if plan.failure else 0):
-        key, lines = ".".join(map(str, one.path)), {"first": one.first.line, "again": one.again.line}
+        key, lines = ".".join(map(str, one.path)), {"first": one.first.line, "again": one.second.line}
         message = msg("normalize.duplicate-key", key=key, **lines)
         problems.insert(number, Diagnostic("duplicate-key", Severity.WARNING, message))
     return plan._replace(problems=tuple(problems))

@@ -24,7 +24,7 @@ from ms_tune.facts.query import DEFAULT_VERSION
 from ms_tune.job import Job
 from ms_tune.normalize.convert import TargetDialect, convert_translated
 from ms_tune.normalize.run import normalize_recompute
-from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, Sizes, plan_sapp, settle_offsets
+from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, Sizes, plan_sapp, rebase_offsets
 from ms_tune.normalize.sides import find_side, find_source_side, layers_with_experts
 from ms_tune.source.edit import same_data
 from ms_tune.source.edit_values import with_settings
@@ -60,7 +60,7 @@ def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Conve
     Raises:
         UsageError: The lists do not fit the sizes.
     """
-    lists = settle_offsets(lists, sizes.layers)
+    lists = rebase_offsets(lists, sizes.layers)
     plan = plan_sapp(lists, sizes, legacy=False)
     if target.dialect in (Dialect.MINDFORMERS_PYNATIVE, Dialect.MEGATRON):
         # SAPP does not name the model: use the operators that the framework chooses for a default one.
@@ -113,7 +113,7 @@ def merge_sapp(job: Job, lists: SappLists) -> Merged:
     _check_sizes(lists, sizes)
     if any(map(any, lists.swap or ())) and dialect is not Dialect.MINDFORMERS:
         raise UsageError(msg("plans.sapp.swap", dialect=dialect.value))
-    lists = settle_offsets(lists, sizes.layers)
+    lists = rebase_offsets(lists, sizes.layers)
     problems: list[Diagnostic] = []
     plan = plan_sapp(lists, sizes, legacy=dialect is Dialect.MINDFORMERS and inputs.legacy)
     plan = plan._replace(framework_version=job.release.version)
@@ -127,7 +127,7 @@ def merge_sapp(job: Job, lists: SappLists) -> Merged:
     else:
         wanted = dict(_other_values(job, lists, plan, problems))
     wanted = {path: value for path, value in wanted.items() if not same_data(source.get(path, _MISSING), value)}
-    text, count = with_settings(job.written, wanted)
+    text, count = with_settings(job.original, wanted)
     merged = Job(parse_source(text, source.path), dialect=dialect, version=job.version, layers=job.layers)
     result = normalize_recompute(merged)
     if result.failure is not None:
@@ -135,13 +135,13 @@ def merge_sapp(job: Job, lists: SappLists) -> Merged:
     lost = next((one for one in result.problems if one.id == PlanIssue.SWAP_NO_STAGE and lists.swap), None)
     if lost is not None:
         raise UsageError(lost.message)
-    if not _is_kept(plan, result, lists):
+    if not _is_unchanged(plan, result, lists):
         raise UsageError(msg("normalize.write-unproven"))
-    problems += _tell_own_values(source, dialect, lists)
+    problems += _report_own_values(source, dialect, lists)
     return Merged(text, count, result._replace(problems=(*result.problems, *problems)))
 
 
-def _is_kept(plan: LayerPlan, result: LayerPlan, lists: SappLists) -> bool:
+def _is_unchanged(plan: LayerPlan, result: LayerPlan, lists: SappLists) -> bool:
     acts = zip(plan.layers, result.switched_on or result.layers, strict=False)  # prediction layers come last
     in_full = lists.recompute is None or all(
         (one.recompute is RecomputeMode.FULL) is (other.recompute is RecomputeMode.FULL) for one, other in acts
@@ -288,7 +288,7 @@ def _shape_like(old: object, table: Any) -> object:  # noqa: ANN401 - a table, o
     return [list(row) for row in table] if rows else _flatten_chunk(table)
 
 
-def _tell_own_values(source: SourceFile, dialect: Dialect, lists: SappLists) -> Iterator[Diagnostic]:
+def _report_own_values(source: SourceFile, dialect: Dialect, lists: SappLists) -> Iterator[Diagnostic]:
     for kind in KEYS[1:]:
         path = _PLACES[dialect][kind]
         if getattr(lists, kind) is None and source.get(path) not in (None, False, [], {}, 0):

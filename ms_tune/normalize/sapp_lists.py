@@ -90,7 +90,7 @@ def _add_tables(key: str, tables: Sequence[Table | None]) -> Table | None:
     return [[sum(cell) for cell in zip(*rows, strict=True)] for rows in zip(*given, strict=True)] if given else None
 
 
-def settle_offsets(lists: SappLists, layers: int) -> SappLists:
+def rebase_offsets(lists: SappLists, layers: int) -> SappLists:
     """Return the lists with offsets relative to an even split of all layers instead of one split per kind.
 
     Raises:
@@ -163,7 +163,7 @@ def plan_sapp(lists: SappLists, sizes: Sizes, *, legacy: bool = True) -> LayerPl
     layers, stages, chunks = sizes
     if not (1 <= layers <= MOST and 1 <= stages <= MOST and 1 <= chunks <= MOST // stages):
         raise UsageError(msg("plans.sapp.sizes", layers=layers, stages=stages, chunks=chunks, limit=MOST))
-    lists = settle_offsets(lists, layers)
+    lists = rebase_offsets(lists, layers)
     tables: dict[str, Table | None] = {key: getattr(lists, key) for key in KEYS}
     for key, table in tables.items():
         if table is not None and (len(table), len(table[0])) != (chunks, stages):

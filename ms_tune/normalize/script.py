@@ -15,7 +15,7 @@ from ms_tune.dialects.megatron.write import canonical, same_layers
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.megatron import names_by_dest
 from ms_tune.source.edit import EditRefusedError
-from ms_tune.source.shell.read import RETURN, as_written
+from ms_tune.source.shell.read import RETURN, restore_line_ends
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def normalize_script(script: ScriptJob, *, supposing: bool = False) -> tuple[Pro
     if not script.commands:
         raise no_program_error(path)
     planned = (_plan_program(path, command, script.checkout, supposing=supposing) for command in script.commands)
-    return tuple(planned) if RETURN not in script.text else tuple(map(_tell_line_ends, planned))
+    return tuple(planned) if RETURN not in script.text else tuple(map(_warn_line_ends, planned))
 
 
 def no_program_error(path: Path) -> ConfigError:
@@ -67,7 +67,7 @@ def no_program_error(path: Path) -> ConfigError:
     return ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
 
 
-def _tell_line_ends(one: ProgramPlan) -> ProgramPlan:
+def _warn_line_ends(one: ProgramPlan) -> ProgramPlan:
     """Add a warning that the script has Windows line ends; bash would read it differently from this plan."""
     problem = Diagnostic("carriage-returns", Severity.WARNING, msg("megatron_layers.carriage-returns"))
     return one if one.plan is None else replace(one, plan=one.plan._replace(problems=(*one.plan.problems, problem)))
@@ -148,8 +148,8 @@ def expand_script(job: ScriptJob) -> ExpandedScript:
         command = command_of(script.launches[number], release)
         if command is None or plan is None:
             continue
-        if len(command.given) > _MOST_ARGUMENTS:
-            many = msg("megatron_layers.too-many", count=len(command.given), most=_MOST_ARGUMENTS)
+        if len(command.items) > _MOST_ARGUMENTS:
+            many = msg("megatron_layers.too-many", count=len(command.items), most=_MOST_ARGUMENTS)
             raise ConfigError(many, path=job.path, line=command.launch.place.span.line)
         wanted = _canonical_values(command)
         for dest, value in chain(_repeated_arguments(command), wanted.items()):
@@ -164,7 +164,7 @@ def expand_script(job: ScriptJob) -> ExpandedScript:
                 left.append(UnchangedArgument(line, change.words, change.values is None, refusal.message))
             else:
                 script, count = again, count + 1
-    text = as_written(job.text, script.file.text)
+    text = restore_line_ends(job.text, script.file.text)
     return ExpandedScript(job.text, text, count, tuple(left), _plan_launches(script, job))
 
 
@@ -200,7 +200,7 @@ def _refuse_unknown(script: ScriptJob) -> NoReturn:
 
 def _canonical_values(command: ProgramArguments) -> Mapping[str, object]:
     fields = canonical(inputs_of(command))
-    if not all(command.surely_not(dest) or command.value(dest) == -1 for dest in _USED_OTHERWISE):
+    if not all(command.is_off(dest) or command.value(dest) == -1 for dest in _USED_OTHERWISE):
         fields = {field: value for field, value in fields.items() if field in _OF_PLACEMENT}
     return {DESTINATIONS[field]: value for field, value in fields.items()}
 
@@ -214,7 +214,7 @@ def _repeated_arguments(command: ProgramArguments) -> Iterator[tuple[str, object
     """Yield each destination that is given several times, once for each occurrence to remove."""
     known = names_by_dest(command.release)
     for dest in DESTINATIONS.values():
-        written = sum(one.name in known.get(dest, ()) for one in command.given)
+        written = sum(one.name in known.get(dest, ()) for one in command.items)
         yield from ((dest, _EARLIER) for _ in range(min(written - 1, _MOST_TWICE)))
 
 
@@ -222,12 +222,12 @@ def _make_change(script: Launches, release: str, number: int, dest: str, value: 
     """Return a change for the current text of the script; None if it is already made."""
     command = command_of(script.launches[number], release)
     known = names_by_dest(release).get(dest, ())
-    places = [at for at, one in enumerate(command.given) if one.name in known] if command else []
+    places = [at for at, one in enumerate(command.items) if one.name in known] if command else []
     if command is None or not places:
         return None
     if value is _EARLIER:
-        return ArgumentChange(places[0], command.given[places[0]].name, None)
-    given = command.given[places[-1]]
+        return ArgumentChange(places[0], command.items[places[0]].name, None)
+    given = command.items[places[-1]]
     if value is None or value is False:
         return ArgumentChange(places[-1], given.name, None)
     texts = tuple(map(str, value)) if isinstance(value, tuple) else (str(value),)

@@ -11,7 +11,7 @@ from ms_tune.dialects.draft import conversion_problem
 from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION
 from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS
 from ms_tune.dialects.mindformers import read
-from ms_tune.dialects.mindformers.operators import find, known_layers
+from ms_tune.dialects.mindformers.operators import find, find_layer_model
 from ms_tune.dialects.mindformers_pynative import read as pynative
 from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Side, dynamic_model, layer_model
 from ms_tune.dialects.values import full_match
@@ -34,16 +34,16 @@ def find_source_side(job: Job, plan: LayerPlan, problems: list[Diagnostic]) -> S
     if job.dialect is Dialect.MINDFORMERS_PYNATIVE:
         # Prediction layers are not part of the placement.
         ahead = max(len(plan.layers) - sum(map(sum, plan.placement or ())), 0)
-        paths = pynative.known_modules(job)
+        paths = pynative.find_modules(job)
         if paths is not None:
             return _side_by_paths(
                 str(job.model.facts.kind), {one: frozenset(path) for one, path in paths.items()}, ahead
             )
         name = models("dynamic")[0]
-        _tell_stand_in(plan, name, problems)
+        _report_stand_in(plan, name, problems)
         return _or_itself(find_side("dynamic", name, plan.framework_version, plan.layers, (), ahead))
     inputs = read.read_inputs(job)
-    model = known_layers(job.model, inputs)
+    model = find_layer_model(job.model, inputs)
     if model is not None and model.kinds:
         return _side_by_trees(model, plan.layers, 0 if inputs.legacy else len(plan.layers) - inputs.layers)
     family = family_of(model.name) if model and model.name else "legacy" if inputs.legacy else "core"
@@ -51,7 +51,7 @@ def find_source_side(job: Job, plan: LayerPlan, problems: list[Diagnostic]) -> S
     stand_in = next((one for one in known if one is not None and one.kinds), None)
     if stand_in is None:
         return _unknown_side(family)
-    _tell_stand_in(plan, stand_in.name, problems)
+    _report_stand_in(plan, stand_in.name, problems)
     return _or_itself(_side_by_trees(stand_in, plan.layers))
 
 
@@ -121,7 +121,7 @@ def names_operators(plan: LayerPlan) -> bool:
     return any(getattr(layer, key) for layer in plan.layers for key in (*ATTRIBUTES, SWAP))
 
 
-def _tell_stand_in(plan: LayerPlan, name: str, problems: list[Diagnostic]) -> None:
+def _report_stand_in(plan: LayerPlan, name: str, problems: list[Diagnostic]) -> None:
     if names_operators(plan):
         problems.append(conversion_problem("stand-in", Severity.WARNING, model=name))
 
@@ -149,7 +149,7 @@ def _side_by_trees(model: LayerModel, layers: Sequence[LayerSpec], ahead: int = 
     def look(layer: int, pattern: str, modules: bool) -> Iterator[str]:  # noqa: FBT001 - a callback
         tree = trees.get(layer)
         if tree is not None:
-            found = find(tree, pattern, takes_cells=modules)
+            found = find(tree, pattern, matches_cells=modules)
             yield from found.operators
             yield from found.cells if modules else ()
 

@@ -71,7 +71,9 @@ class PackingTask:
     items: Items  # the blocks, in order of their lower tick
     # Distinct number per block. Of the blocks that can come next at one address, the one with the lowest rank is tried first.
     rank: NDArray[np.int32]
-    twin: NDArray[np.int32]  # per block: the identical block (lifetime, size, alignment) of the next lower rank, or -1
+    identical: NDArray[
+        np.int32
+    ]  # per block: the identical block (lifetime, size, alignment) of the next lower rank, or -1
     capacity: int  # bytes available for the blocks
     # None, or a distinct number per block. Whenever the remaining blocks split into independent parts, those of each part are
     # ranked again: first the blocks that live where most of the part remains, and among them those with the lowest number.
@@ -121,7 +123,7 @@ def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int, a
     return int(tops[first])
 
 
-def find_twins(items: Items, order: NDArray[np.int32]) -> NDArray[np.int32]:
+def find_identical_blocks(items: Items, order: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the field ``twin`` of a task whose blocks are ranked as in ``order``."""
     alike = np.stack((items.lives.lower, items.lives.upper, items.size, items.alignment), axis=1)[order].tolist()
     last: dict[tuple[int, ...], int] = {}
@@ -179,7 +181,7 @@ class CompiledEngine(NumpyEngine):
         address = np.zeros(len(task.rank), np.int64)
         work = ctypes.c_int64(most_work)
         lives, size, alignment = task.items
-        inputs = _Inputs(lives.lower, lives.upper, size, alignment, task.rank, task.twin)
+        inputs = _Inputs(lives.lower, lives.upper, size, alignment, task.rank, task.identical)
         tie = None if task.tie is None else np.ascontiguousarray(task.tie)
         outcome = self._search(
             *(len(task.rank), lives.ticks, *inputs.pointers, None if tie is None else tie.ctypes.data),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ms_tune.packing.engine import SEARCHES, CompiledEngine, Items, PackingTask, find_twins
+from ms_tune.packing.engine import SEARCHES, CompiledEngine, Items, PackingTask, find_identical_blocks
 from ms_tune.packing.placement import BlockLives, PackingProblem, count_meetings
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _make_task(blocks: PackingProblem, lives: BlockLives, preferred: _Preferred,
     order = np.argsort(-preferred.most, kind="stable").astype(np.int32)
     items = Items(lives, blocks.size, blocks.alignment)
     tie = None if preferred.tie is None else _ranks_in_order(np.argsort(-preferred.tie, kind="stable").astype(np.int32))
-    return PackingTask(items, _ranks_in_order(order), find_twins(items, order), capacity, tie)
+    return PackingTask(items, _ranks_in_order(order), find_identical_blocks(items, order), capacity, tie)
 
 
 def _ranks_in_order(order: NDArray[np.int32]) -> NDArray[np.int32]:

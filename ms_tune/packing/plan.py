@@ -213,7 +213,7 @@ class _Best:
         self.report_progress(self.height, fit.work / engine.pace + _ORDERING * len(order))
         return fit
 
-    def is_done(self) -> bool:
+    def is_finished(self) -> bool:
         return self.height is not None and (self.height <= self.bound or self.late or self.used >= self.limit)
 
 
@@ -255,12 +255,12 @@ def _make_plan(
     floor = best.bound = int(lives.live.max(initial=0))
     lead = np.zeros(0, np.int32)  # the best order
     for name, order in orders_to_try(problem, lives) if len(problem) else ():
-        if best.is_done():
+        if best.is_finished():
             break
         fit = best.try_order(items, order, engine)
         if best.height is None or fit.height < best.height:
             best.address, best.height, best.name, lead = fit.address, fit.height, name, order
-    if searching and best.height is not None and not best.is_done():
+    if searching and best.height is not None and not best.is_finished():
         found = improve_exactly(problem, lives, searching, (best.bound, best.height), best.report_progress)
         floor = found.floor
         if found.address is not None:
@@ -286,7 +286,7 @@ def _improve_order(items: Items, begun: NDArray[np.int32], engine: NumpyEngine, 
     # squeaky wheel: blocks that rise above the best height so far come earlier next time
     random = np.random.default_rng(0)
     turns, stale = _turn_by_block(begun), 0
-    while not best.is_done():
+    while not best.is_finished():
         order = np.argsort(turns, kind="stable").astype(np.int32)
         fit = best.try_order(items, order, engine)
         if best.height is None or fit.height < best.height:

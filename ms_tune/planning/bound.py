@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST_CUTS = 96  # added per solution
 _TRACED = 150_000  # passes of all stages, summed over the paths that are followed per solution
 _STALLED, _PATIENCE = 1e-7, 5  # minimum relative gain of a round; number of rounds that may gain less
-_ON_THE_WAY = (0.5, 0.8, 0.95)
+_PROGRESS_SHARES = (0.5, 0.8, 0.95)
 _CLOSE = 1e-9  # relative tolerance of floating-point results
 
 
@@ -185,7 +185,7 @@ def _stage_moments(costs: Costs, stage: int) -> dict[tuple[int, ...], int]:
     # Map the micro-batches in flight at each moment of a stage to the bytes that the end of the last forward pass adds.
     table = costs.table
     found: dict[tuple[int, ...], int] = {}
-    for vector, chunk in zip(costs.held[stage].tolist(), costs.returning[stage].tolist(), strict=True):
+    for vector, chunk in zip(costs.in_flight[stage].tolist(), costs.returning[stage].tolist(), strict=True):
         last = (stage, chunk) == (table.stages - 1, table.chunks - 1)
         late = table.tail.transient_bytes if last else 0
         found[tuple(vector)] = max(found.get(tuple(vector), 0), late)
@@ -225,7 +225,7 @@ def lower_bound(relaxation: PlanRelaxation, known: IntArray, rounds: int) -> Low
         won, best = found - best, max(best, found)
         layers = solved.x[:-1].reshape(cells, runs, kinds).sum(axis=1)
         time = relaxation.add_cuts(solved.x[:-1])
-        for weight in _ON_THE_WAY:
+        for weight in _PROGRESS_SHARES:
             relaxation.add_cuts((1 - weight) * solved.x[:-1] + weight * target_plan)
         stalled = stalled + 1 if won < best * _STALLED else 0
         if time <= best * (1 + _STALLED) or stalled > _PATIENCE:
@@ -260,7 +260,7 @@ class IntegerProof(NamedTuple):
     done: bool
 
 
-def next_whole(relaxation: PlanRelaxation, best: int, nodes: int) -> IntegerProof:
+def search_better_plan(relaxation: PlanRelaxation, best: int, nodes: int) -> IntegerProof:
     """Search for a plan of fewer than ``best`` ticks, using the paths so far, and add its own longest paths.
 
     Without such a plan, the result is ``done`` with the bound ``best``. Otherwise its state is the plan found, whose real time may

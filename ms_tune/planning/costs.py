@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class PassMoment:
     """Micro-batches in flight on a stage right before a backward pass."""
 
-    held: tuple[int, ...]  # per chunk
+    in_flight: tuple[int, ...]  # per chunk
     chunk: int  # the chunk whose backward pass comes next
     # Per chunk, whether its last pass was a backward one; all False if the table has no lingering memory.
     back: tuple[bool, ...]
@@ -149,7 +149,7 @@ class Costs:
     # Forward ticks of head and tail, by cell; a backward pass takes twice as long. Shape (cells,).
     ends: IntArray
     fixed: IntArray  # Bytes of each stage regardless of its layers. Shape (stages,).
-    held: IntArray  # Micro-batches in flight by stage, moment and chunk. Shape (stages, moments, chunks).
+    in_flight: IntArray  # Micro-batches in flight by stage, moment and chunk. Shape (stages, moments, chunks).
     returning: NDArray[np.intp]  # The chunk whose backward pass is next, by stage and moment. Shape (stages, moments).
     # Whether memory left by a chunk's backward pass is still in use. Shape (stages, moments, chunks).
     back: NDArray[np.bool_]
@@ -171,7 +171,7 @@ class Costs:
         """Return the peak bytes, shape (plans, stages)."""
         table, (stop, start) = self.table, self._run_spans(states)
         shape = (len(states), table.chunks, table.stages)
-        moments = np.einsum("smc,kcs->ksm", self.held, _sum_kinds(self.kept, stop, start).reshape(shape))
+        moments = np.einsum("smc,kcs->ksm", self.in_flight, _sum_kinds(self.kept, stop, start).reshape(shape))
         if self.transients.any() or self.piled.any() or self.on_top.any() or table.tail.transient_bytes:
             moments = moments + self._on_top(stop, start)
         weights = self.weights[stop[:, :, -1]] - self.weights[start[:, :, 0]] + _sum_kinds(self.once, stop, start)
@@ -294,8 +294,8 @@ def costs_of(table: CostTable) -> Costs:
         kept=sums_by_kind(lambda layer, kind: layer.recompute[kind].activation_bytes),
         weights=sums(lambda layer: layer.bytes),
         ends=ends,
-        fixed=np.array([table.held_by(stage) for stage in range(table.stages)], np.int64),
-        held=np.array([[moment.held for moment in stage] for stage in moments], np.int64),
+        fixed=np.array([table.fixed_bytes(stage) for stage in range(table.stages)], np.int64),
+        in_flight=np.array([[moment.in_flight for moment in stage] for stage in moments], np.int64),
         returning=np.array([[moment.chunk for moment in stage] for stage in moments], np.intp),
         once=sums_by_kind(lambda layer, kind: layer.recompute[kind].once_bytes),
         back=np.array([[moment.back for moment in stage] for stage in moments], np.bool_),

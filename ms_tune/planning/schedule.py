@@ -142,7 +142,7 @@ def passes_in_turn(
                 todo.append(waiting.pop(key))
 
 
-def most_held(order: Iterable[PipelinePass], chunks: int) -> tuple[int, ...]:
+def peak_in_flight(order: Iterable[PipelinePass], chunks: int) -> tuple[int, ...]:
     """Return the micro-batches in flight per chunk at the first moment when their sum is largest."""
     in_flight = [0] * chunks
     most = tuple(in_flight)
@@ -168,7 +168,7 @@ def in_flight_per_chunk(
         return (micro_batches,) * chunks if chunks <= MOST_PASSES else None
     if chunks * micro_batches > MOST_PASSES:
         return None
-    return most_held(stage_passes(schedule, stage, stages, chunks, micro_batches), chunks)
+    return peak_in_flight(stage_passes(schedule, stage, stages, chunks, micro_batches), chunks)
 
 
 def enough_micro_batches(stages: int, chunks: int) -> int:

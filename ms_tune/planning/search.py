@@ -11,7 +11,7 @@ import numpy as np
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.anneal import BestState, PlanSpace, anneal_plans, is_allowed, is_within_limit
-from ms_tune.planning.bound import least_limit, lower_bound, next_whole, relaxation_of
+from ms_tune.planning.bound import least_limit, lower_bound, relaxation_of, search_better_plan
 from ms_tune.planning.costs import costs_of
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _prove_optimal(
         if found.is_optimal() or not found.found:
             return number
         on_progress(_report_progress(found, "proof", number / most))
-        proof = next_whole(relaxation, found.best.score, budget.nodes)
+        proof = search_better_plan(relaxation, found.best.score, budget.nodes)
         found.bound = max(found.bound, proof.ticks)
         if proof.state is None:
             return number + 1

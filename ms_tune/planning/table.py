@@ -162,7 +162,7 @@ class CostTable(Record):
             layers.append(layer._replace(recompute=recompute))
         return self._replace(layers=tuple(layers))
 
-    def held_by(self, stage: int) -> int:
+    def fixed_bytes(self, stage: int) -> int:
         """Return the bytes of a stage that do not depend on its layers."""
         own = self.stage_bytes[stage] if self.stage_bytes else 0
         head = self.head.bytes if stage == 0 else 0

@@ -84,7 +84,7 @@ class Reader:
                 self.fail(where, msg("planning.file.missing", key=key))
         return value
 
-    def whole(self, value: object, where: str, low: int, high: int) -> int:
+    def read_integer(self, value: object, where: str, low: int, high: int) -> int:
         """Return an integer within bounds."""
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             self.fail(where, msg("planning.file.whole", value=_short_value(value), low=low, high=high))
@@ -221,8 +221,8 @@ def _read_order(reader: Reader, value: object, where: str) -> Schedule:
         reader.fail(where, msg("planning.file.order", value=_short_value(value), known=known))
 
 
-def _whole(low: int, high: int) -> Form:
-    return lambda reader, value, where: reader.whole(value, where, low, high)
+def _integer_form(low: int, high: int) -> Form:
+    return lambda reader, value, where: reader.read_integer(value, where, low, high)
 
 
 def _number(high: float, low: float = 0.0) -> Form:
@@ -240,9 +240,9 @@ def _record_of(kind: type[Any], forms: Mapping[str, Form]) -> Form:
     return lambda reader, value, where: reader.record(kind, value, where, forms)
 
 
-_TIME, _SIZE, _CHANGE = _number(_MOST_TIME), _whole(0, MOST_BYTES), _whole(-MOST_BYTES, MOST_BYTES)
+_TIME, _SIZE, _CHANGE = _number(_MOST_TIME), _integer_form(0, MOST_BYTES), _integer_form(-MOST_BYTES, MOST_BYTES)
 _SIZES, _CHANGES = _list_of(_SIZE, MOST_STAGES), _list_of(_CHANGE, MOST_STAGES)
-_ROWS = _list_of(_list_of(_whole(-MOST_LAYERS, MOST_LAYERS), MOST_STAGES), MOST_CHUNKS)
+_ROWS = _list_of(_list_of(_integer_form(-MOST_LAYERS, MOST_LAYERS), MOST_STAGES), MOST_CHUNKS)
 _END = _record_of(
     StageEnd,
     {
@@ -261,12 +261,12 @@ _COST = {
 _SWAP_COST = {**_COST, "swapped_bytes": _SIZE, "forward_extra": _number(_MOST_EXTRA)}
 _SWAP_REQUIRED = ("activation_bytes", "swapped_bytes")
 _OF_SWAP, _OF_SWAP_ONLY = ("forward_extra", "backward_extra"), ("forward_extra", "swapped_bytes")
-_LAYER = {"name": Reader.name, "count": _whole(1, MOST_LAYERS), "forward": _TIME, "bytes": _SIZE}
+_LAYER = {"name": Reader.name, "count": _integer_form(1, MOST_LAYERS), "forward": _TIME, "bytes": _SIZE}
 _TABLE = {
-    "stages": _whole(1, MOST_STAGES),
-    "chunks": _whole(1, MOST_CHUNKS),
-    "micro_batches": _whole(1, MOST_PASSES),
-    "limit_bytes": _whole(1, MOST_BYTES),
+    "stages": _integer_form(1, MOST_STAGES),
+    "chunks": _integer_form(1, MOST_CHUNKS),
+    "micro_batches": _integer_form(1, MOST_PASSES),
+    "limit_bytes": _integer_form(1, MOST_BYTES),
     "order": _read_order,
     "head": _END,
     "tail": _END,

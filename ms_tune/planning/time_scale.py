@@ -35,7 +35,7 @@ class LayerTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenLayer:
+class ProfiledLayer:
     """Kernel times of one layer per step, from a profile, in milliseconds."""
 
     number: int  # layer number in the model
@@ -51,7 +51,9 @@ class Clock:
     step_seconds: float | None = None  # step time of the present plan; None if not measured
     # By the table's name of a layer group, or `head` and `tail`; empty if not measured.
     times: Mapping[str, LayerTimes] = field(default_factory=dict)
-    seen: tuple[SeenLayer, ...] | None = None  # layers of a profile, which `with_layers` converts to times
+    profiled_layers: tuple[ProfiledLayer, ...] | None = (
+        None  # layers of a profile, which `with_layers` converts to times
+    )
     notes: tuple[Message, ...] = ()  # messages about what the measurements cover
 
     @property
@@ -197,16 +199,16 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     scopes do not distinguish them. The time of a part missing from the profile is scaled from the group with the most profiled
     layers, using the table.
     """
-    if not clock.seen:
+    if not clock.profiled_layers:
         return clock
-    last = max(one.number for one in clock.seen)
+    last = max(one.number for one in clock.profiled_layers)
     if last >= table.layer_count:
         raise UsageError(msg("planning.seen.beyond", number=last, layers=table.layer_count))
     found: dict[str, LayerTimes] = {}
     counts: dict[str, int] = {}
     start = 0
     for layer in table.layers:
-        own = [one for one in clock.seen if start <= one.number < start + layer.layer_count]
+        own = [one for one in clock.profiled_layers if start <= one.number < start + layer.layer_count]
         start += layer.layer_count
         if own and layer.forward:
             found[layer.name], counts[layer.name] = _mean_times(own, table.micro_batches), len(own)
@@ -228,16 +230,16 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     left = [f"{name} {times.forward:.4g} ms" for name, times in rest.items() if name not in clock.times]
     if left:
         notes.append(msg("planning.seen.rest", parts=", ".join(left), layer=reference.name))
-    return replace(clock, times={**found, **rest, **clock.times}, seen=None, notes=(*clock.notes, *notes))
+    return replace(clock, times={**found, **rest, **clock.times}, profiled_layers=None, notes=(*clock.notes, *notes))
 
 
-def _mean_times(layers: Sequence[SeenLayer], micro_batches: int) -> LayerTimes:
+def _mean_times(layers: Sequence[ProfiledLayer], micro_batches: int) -> LayerTimes:
     # Return the mean of one layer and one micro-batch. Layers without recomputation give the best forward time; the backward time
     # is the mean of all layers.
     plain = [one for one in layers if not one.twice]
     whole = [one for one in layers if one.twice and not one.forward]
 
-    def mean(figures: Iterator[float], of: Sequence[SeenLayer]) -> float:
+    def mean(figures: Iterator[float], of: Sequence[ProfiledLayer]) -> float:
         return sum(figures) / len(of) / micro_batches
 
     forward = mean((one.forward + one.twice / 2 for one in plain or layers), plain or layers)

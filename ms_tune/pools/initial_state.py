@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.pools.torch_space import EXPANDABLE_SPACE, LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT, HeldSegment
+from ms_tune.pools.torch_space import EXPANDABLE_SPACE, LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT, InitialSegment
 from ms_tune.readers.torch_snapshot import Action, DeviceTrace
 from ms_tune.records import Record
 
@@ -30,9 +30,9 @@ class RecordingError(ValueError):
 class Start(Record):
     """The state of the allocator before the first event."""
 
-    segments: tuple[HeldSegment, ...]
+    segments: tuple[InitialSegment, ...]
     live: Mapping[int, int]  # sizes of its live blocks by address
-    asked: Mapping[int, tuple[int, int]]  # bytes requested for those blocks, and their streams
+    requested: Mapping[int, tuple[int, int]]  # bytes requested for those blocks, and their streams
 
 
 def rewind_recording(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
@@ -77,16 +77,16 @@ def _find_contradiction(device: DeviceTrace, final: Container[int]) -> Recording
     return RecordingError(reason="alloc" if turns.allocates[place] else "free", event=int(turns.place[place]))
 
 
-def _classic_segments(device: DeviceTrace, before: int) -> dict[int, HeldSegment]:
+def _classic_segments(device: DeviceTrace, before: int) -> dict[int, InitialSegment]:
     classic = {
-        one.address: HeldSegment(one.address, one.size, one.small, one.stream)
+        one.address: InitialSegment(one.address, one.size, one.small, one.stream)
         for one in device.segments
         if not one.expandable
     }
     places = device.events.places_with(Action.SEGMENT_ALLOC, Action.SEGMENT_FREE)[::-1]
     for place, action, address, size, stream in device.events.iterate_rows(places[places > before]):
         if action == Action.SEGMENT_FREE:
-            classic[address] = HeldSegment(address, size, size == SMALL_SEGMENT, stream)
+            classic[address] = InitialSegment(address, size, size == SMALL_SEGMENT, stream)
         elif classic.pop(address, None) is None:
             raise RecordingError(reason="segment", event=place)
     return classic
@@ -94,7 +94,7 @@ def _classic_segments(device: DeviceTrace, before: int) -> dict[int, HeldSegment
 
 def _expandable_segments(
     device: DeviceTrace, live: Mapping[int, int], asked: Mapping[int, tuple[int, int]], rounded: Callable[[int], int]
-) -> list[HeldSegment]:
+) -> list[InitialSegment]:
     mapped = Ranges()
     for segment in device.segments:
         if segment.expandable:
@@ -112,7 +112,7 @@ def _expandable_segments(
         end = runs[number + 1][1] if number + 1 < len(runs) else base + EXPANDABLE_SPACE
         ranges = mapped.ranges_between(base, end)
         if ranges:  # segments without mapped ranges are created in the course of the trace
-            found.append(HeldSegment(base, min(end - base, EXPANDABLE_SPACE), small, stream, tuple(ranges)))
+            found.append(InitialSegment(base, min(end - base, EXPANDABLE_SPACE), small, stream, tuple(ranges)))
     return found
 
 

@@ -192,7 +192,7 @@ class _RepeatedRequests:
         self._requests, self._sizes, self._events = work.requests, sizes, events
         self._stretches, self._copies = stretches, copies
         self._firsts = [stretch.first for stretch in stretches]
-        self._made_at = {event.block: number for number, event in enumerate(events) if not event.frees}
+        self._allocated_at = {event.block: number for number, event in enumerate(events) if not event.frees}
         self._freed_at = {event.block: number for number, event in enumerate(events) if event.frees}
         self._queues: dict[int, deque[tuple[int, int]]] = {}  # by block of a family: the blocks to be freed next
 
@@ -261,7 +261,7 @@ class _RepeatedRequests:
             yield block, copy, False
         elif block in self._queues:
             yield *self._queues[block].popleft(), True
-        elif self._find_stretch(self._made_at[block]) is None:  # allocated once and freed once
+        elif self._find_stretch(self._allocated_at[block]) is None:  # allocated once and freed once
             if not copy:
                 yield block, 0, True
         elif common:  # allocated by each copy, freed by none of them

@@ -15,7 +15,7 @@ from ms_tune.pools.torch_space import (
     ROUND_LARGE,
     SMALL_REQUEST,
     BlockPool,
-    HeldSegment,
+    InitialSegment,
     PoolBlock,
     SegmentSpace,
     TorchSettings,
@@ -100,7 +100,7 @@ class TorchPool:
                 elif block.is_segment:
                     self._space.give_back(block)
 
-    def set_initial_state(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
+    def set_initial_state(self, segments: Iterable[InitialSegment], live: Mapping[int, int]) -> None:
         """Set the allocator to the state of a running process, before the first request."""
         self._space.set_initial_state(segments, live)
         self._top = max([self._top, *(block.segment.base + EXPANDABLE_SPACE for block in self._space.blocks.values())])
@@ -143,7 +143,7 @@ class TorchPool:
                 if not block.segment.expandable or _could_be(other) >= _could_be(block):
                     break
                 place, block = following, other
-        return None if self._settings.keeps_whole(size, block.size) else place
+        return None if self._settings.refuses_block(size, block.size) else place
 
     # --- device memory ---
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LEAST_EVENTS, _LEAST_TIMES = 4096, 4  # below these numbers, copying saves nothing
-_TRIED = 64  # candidates tried as the beginning of the next step: later occurrences of the event in the middle
+_MAX_CANDIDATES = 64  # candidates tried as the beginning of the next step: later occurrences of the event in the middle
 _TURNS = 8  # the allocator reaches a stable state within so many steps, or never
 _BETWEEN = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP, Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 
@@ -51,7 +51,7 @@ class RecordingRun:
         self._events = events
         self._places = np.flatnonzero(telling)  # the events to execute
         self._done = 0  # how many of them are done
-        self._where: dict[int, PoolBlock] = {}  # the live blocks by recorded address
+        self._live: dict[int, PoolBlock] = {}  # the live blocks by recorded address
 
     def carry_out(self, end: int) -> bool:
         """Execute the events up to ``end``; return whether to continue."""
@@ -59,9 +59,9 @@ class RecordingRun:
 
     def state_key(self) -> object:
         """Return the state that determines all further results; None if the results so far must not be copied."""
-        return self.pool.state_key(), {address: block.address for address, block in self._where.items()}
+        return self.pool.state_key(), {address: block.address for address, block in self._live.items()}
 
-    def tell_again(self, begin: int, end: int, times: int) -> None:
+    def repeat_results(self, begin: int, end: int, times: int) -> None:
         """Repeat the results of the events between ``begin`` and ``end``, the last ones executed, ``times`` times."""
         first, last = np.searchsorted(self._places, [begin, end]).tolist()
         self._done += (last - first) * times
@@ -77,7 +77,7 @@ def find_repeats(events: Events) -> Repeats | None:
     same = events.address[middle:] == events.address[middle]
     for column in columns:
         same &= column[middle:] == column[middle]
-    for length in np.flatnonzero(same)[1 : _TRIED + 1].tolist():
+    for length in np.flatnonzero(same)[1 : _MAX_CANDIDATES + 1].tolist():
         if middle + 2 * length > count:
             break
         if all((one[middle : middle + length] == one[middle + length : middle + 2 * length]).all() for one in columns):
@@ -113,7 +113,7 @@ def carry_out_all(events: Events, run: RecordingRun) -> None:
                 return
             after = run.state_key()
             if after is not None and after == before:
-                run.tell_again(end - repeats.length, end, repeats.times - turn - 1)
+                run.repeat_results(end - repeats.length, end, repeats.times - turn - 1)
                 break
             before = after
     run.carry_out(len(events))
@@ -121,9 +121,9 @@ def carry_out_all(events: Events, run: RecordingRun) -> None:
 
 _SPLITS = (32, 64, 128, 256, 512)  # common values of max_split_size_mb, in MiB
 _CHUNK = 1 << 16  # events between two progress reports
-_TAKES = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
-_GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
-_CHANGING = (Action.ALLOC, Action.FREE_COMPLETED, *_TAKES, *_GIVES)
+_GROWS = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
+_SHRINKS = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
+_CHANGING = (Action.ALLOC, Action.FREE_COMPLETED, *_GROWS, *_SHRINKS)
 _ALLOC, _FREE = int(Action.ALLOC), int(Action.FREE_COMPLETED)
 
 
@@ -280,14 +280,14 @@ class _Replay(RecordingRun):
         except SeedError:
             raise RecordingError(reason="start", event=0) from None
         self._recorded = self.pool.state.reserved  # reserved bytes according to the events
-        self._where = self.pool.live_blocks()
-        self._taken: list[tuple[int, int]] = []  # memory taken from the device for the next block
+        self._live = self.pool.live_blocks()
+        self._new_memory: list[tuple[int, int]] = []  # memory taken from the device for the next block
         self.used, self.reserved, self.sizes = array("q"), array("q"), array("q")
-        self._told_again: list[PoolGrowth] = []
+        self._repeated_growths: list[PoolGrowth] = []
 
     @property
     def growths(self) -> list[PoolGrowth]:
-        return sorted([*self.pool.state.growths, *self._told_again], key=lambda growth: growth.request or 0)
+        return sorted([*self.pool.state.growths, *self._repeated_growths], key=lambda growth: growth.request or 0)
 
     def carry_out(self, end: int) -> bool:
         last = int(np.searchsorted(self._places, end))
@@ -301,10 +301,10 @@ class _Replay(RecordingRun):
         return True
 
     def state_key(self) -> object:
-        return None if self.found.first is not None or self._taken else super().state_key()
+        return None if self.found.first is not None or self._new_memory else super().state_key()
 
-    def tell_again(self, begin: int, end: int, times: int) -> None:
-        super().tell_again(begin, end, times)
+    def repeat_results(self, begin: int, end: int, times: int) -> None:
+        super().repeat_results(begin, end, times)
         changing = int(np.searchsorted(self._places, end)) - int(np.searchsorted(self._places, begin))
         allocations = int((self._events.action[begin:end] == _ALLOC).sum())
         self.found.allocations += allocations * times
@@ -313,10 +313,10 @@ class _Replay(RecordingRun):
         grown = [growth for growth in self.pool.state.growths if begin <= (growth.request or 0) < end]
         for turn in range(1, times + 1) if grown else ():
             later = turn * (end - begin)
-            self._told_again += [replace(growth, request=(growth.request or 0) + later) for growth in grown]
+            self._repeated_growths += [replace(growth, request=(growth.request or 0) + later) for growth in grown]
 
     def _carry_out(self, places: NDArray[np.int64]) -> None:
-        state, where, give, stop = self.pool.state, self._where, self.pool.give, self._stop
+        state, where, give, stop = self.pool.state, self._live, self.pool.give, self._stop
         used, reserved = self.used.append, self.reserved.append
         for place, action, address, size, stream in self._events.iterate_rows(places):
             if action == _ALLOC:
@@ -326,8 +326,8 @@ class _Replay(RecordingRun):
                 if block is None:
                     raise RecordingError(reason="free", event=place)
                 give(block)
-            elif action in _TAKES:
-                self._taken.append((address, size))
+            elif action in _GROWS:
+                self._new_memory.append((address, size))
                 self._recorded += size
             else:
                 self._give_segment(place, size)
@@ -337,17 +337,17 @@ class _Replay(RecordingRun):
                 return
 
     def _allocate_block(self, place: int, address: int, size: int, stream: int) -> None:
-        if address in self._where:
+        if address in self._live:
             raise RecordingError(reason="alloc", event=place)
         found, state = self.found, self.pool.state
         found.allocations += 1
-        wanted = sum(taken for _, taken in self._taken)
-        if self._taken or self._bases:
-            self._bases[:] = [base for base, _ in reversed(self._taken)]
-            self._taken.clear()
+        wanted = sum(taken for _, taken in self._new_memory)
+        if self._new_memory or self._bases:
+            self._bases[:] = [base for base, _ in reversed(self._new_memory)]
+            self._new_memory.clear()
         state.request = place
         reserved, before = state.reserved, len(state.growths)
-        block = self._where[address] = self.pool.take(size, stream)
+        block = self._live[address] = self.pool.take(size, stream)
         self.sizes.append(block.size)
         if block.address != address:
             found.count_difference(ReplayDifference(place, "address", address, block.address))
@@ -359,10 +359,10 @@ class _Replay(RecordingRun):
         # A run of released segments is one call of `empty_cache`.
         self._recorded -= size
         actions = self._events.action
-        if not place or actions[place - 1] not in _GIVES:
+        if not place or actions[place - 1] not in _SHRINKS:
             self.pool.state.request = place
             self.pool.release()
-        last = place + 1 == len(self._events) or actions[place + 1] not in _GIVES
+        last = place + 1 == len(self._events) or actions[place + 1] not in _SHRINKS
         if last and self.pool.state.reserved != self._recorded:
             self.found.count_difference(ReplayDifference(place, "release", self._recorded, self.pool.state.reserved))
 
@@ -439,22 +439,22 @@ class _SettingRun(RecordingRun):
         self._ages_matter = settings.collect_above is not None  # the result depends on how long blocks have been free
         self._gave = -2
         self._emptied = frozenset(step_ends) if cache is Cache.EMPTIED_EACH_STEP else frozenset[int]()
-        telling = events.rows_with(Action.ALLOC, Action.FREE_COMPLETED, *_GIVES)
+        telling = events.rows_with(Action.ALLOC, Action.FREE_COMPLETED, *_SHRINKS)
         telling[list(self._emptied)] = True
         super().__init__(events, telling, TorchPool(settings))
         for address in sorted(start.live):
-            self._where[address] = self.pool.take(*start.asked[address])
+            self._live[address] = self.pool.take(*start.requested[address])
         self.curve = [(-1, self.pool.state.reserved)]
 
     def carry_out(self, end: int) -> bool:
         last = int(np.searchsorted(self._places, end))
-        pool, state, where, curve = self.pool, self.pool.state, self._where, self.curve
+        pool, state, where, curve = self.pool, self.pool.state, self._live, self.curve
         for place, action, address, size, stream in self._events.iterate_rows(self._places[self._done : last]):
             if action == _ALLOC:
                 where[address] = pool.take(size, stream)
             elif action == _FREE:
                 pool.give(where.pop(address))
-            elif action in _GIVES:
+            elif action in _SHRINKS:
                 if self._gave != place - 1 and self._cache is not Cache.KEPT:
                     pool.release()
                 self._gave = place
@@ -468,8 +468,8 @@ class _SettingRun(RecordingRun):
     def state_key(self) -> object:
         return None if self._emptied or self._ages_matter else super().state_key()
 
-    def tell_again(self, begin: int, end: int, times: int) -> None:
-        super().tell_again(begin, end, times)
+    def repeat_results(self, begin: int, end: int, times: int) -> None:
+        super().repeat_results(begin, end, times)
         changes = [(place, reserved) for place, reserved in self.curve if begin <= place < end]
         for turn in range(1, times + 1) if changes else ():
             self.curve += [(place + turn * (end - begin), reserved) for place, reserved in changes]

@@ -59,7 +59,7 @@ class TorchSettings:
             return SMALL_SEGMENT
         return LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // ROUND_LARGE) * ROUND_LARGE
 
-    def keeps_whole(self, size: int, found: int) -> bool:
+    def refuses_block(self, size: int, found: int) -> bool:
         """Return whether a free block may not be used for a request.
 
         Blocks above the split limit are not used for small requests, nor for large ones that would waste 20 MiB or more.
@@ -135,7 +135,7 @@ class PoolBlock:
         return self.before is None and self.after is None
 
 
-class HeldSegment(Record):
+class InitialSegment(Record):
     """A segment that the allocator owns before the first request."""
 
     base: int  # its address
@@ -168,10 +168,10 @@ class SegmentSpace:
 
     # --- the state in the middle of a run ---
 
-    def set_initial_state(self, segments: Iterable[HeldSegment], live: Mapping[int, int]) -> None:
+    def set_initial_state(self, segments: Iterable[InitialSegment], live: Mapping[int, int]) -> None:
         """Set the allocator to the state of a running process: its segments, and the sizes of the live blocks by address."""
         for segment in segments:
-            self._hold_segment(segment)
+            self._add_segment(segment)
         # Ascending, so that the rest of a free block is always after the block that was cut out of it.
         starts = sorted(self.blocks)
         at = 0
@@ -183,7 +183,7 @@ class SegmentSpace:
             current = self._occupy_range(current, address, live[address])
         self.state.growths.clear()
 
-    def _hold_segment(self, segment: HeldSegment) -> None:
+    def _add_segment(self, segment: InitialSegment) -> None:
         pool = self.pool_for(small=segment.small, stream=segment.stream)
         if segment.ranges is None:
             self.new_segment(pool, segment.base, segment.size, expandable=False)
@@ -254,14 +254,14 @@ class SegmentSpace:
         if before is not None and not before.live and before.mapped == block.mapped:
             self._remove_from_lists(before)
             block, rest = before, block
-            self._absorb_behind(block, rest)
+            self._absorb_next(block, rest)
         after = block.after
         if after is not None and not after.live and after.mapped == block.mapped:
             self._remove_from_lists(after)
-            self._absorb_behind(block, after)
+            self._absorb_next(block, after)
         return block
 
-    def _absorb_behind(self, block: PoolBlock, rest: PoolBlock) -> None:
+    def _absorb_next(self, block: PoolBlock, rest: PoolBlock) -> None:
         block.size += rest.size
         after = block.after = rest.after
         if after is not None:

@@ -119,7 +119,7 @@ def _find_batches(
     # MindSpore serves a continuous allocation as one block and cuts it afterwards: its rows are consecutive and contiguous, and
     # all show the memory in use after the whole batch (`ascend_memory_pool.cc`, `AllocContinuousTensorMem`). If the trace lacks
     # the memory in use: rows of the right type, one tick and no gap apart.
-    swept = _sweep_used(requests, schedule) if any(row.used is not None for row in recorded) else None
+    swept = _sum_used(requests, schedule) if any(row.used is not None for row in recorded) else None
 
     def continues(first: int, last: int) -> bool:
         one, other, row, following = requests[last], requests[last + 1], recorded[last], recorded[last + 1]
@@ -163,7 +163,7 @@ def _cut_batches(requests: tuple[Request, ...], recorded: Sequence[Recorded]) ->
     return tuple(cut)
 
 
-def _sweep_used(requests: Sequence[Request], schedule: Sequence[int]) -> list[int]:
+def _sum_used(requests: Sequence[Request], schedule: Sequence[int]) -> list[int]:
     swept = [0] * len(requests)
     used = 0
     for event in schedule:
@@ -182,7 +182,7 @@ def free_order_variants(work: Workload) -> Iterator[Workload]:
     there on: in a stage of Qwen3-32B (MindFormers 1.9, 4 layers) two blocks of 16,896 bytes alone make the difference between
     18,842 MiB and 19,392 MiB of footprint. Workloads with too many events have no variants.
     """
-    pairs = _find_twins(work)
+    pairs = _find_equal_pairs(work)
     if not pairs or len(work.schedule) > _MOST_EVENTS:
         return
     chosen = random.Random(0)  # noqa: S311  - any half will do
@@ -195,7 +195,7 @@ def free_order_variants(work: Workload) -> Iterator[Workload]:
         yield make_workload(request._replace(end=ends[block]) for block, request in enumerate(work.requests))
 
 
-def _find_twins(work: Workload) -> list[tuple[int, int]]:
+def _find_equal_pairs(work: Workload) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     taken: set[int] = set()
     for one, other in zip(work.schedule, work.schedule[1:], strict=False):

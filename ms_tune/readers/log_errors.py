@@ -73,7 +73,7 @@ class ErrorLines:
     logged: str | None = None
     state: _At = _At.OUTSIDE
     lines: list[str] = field(default_factory=list)
-    own: str | None = None  # the program's own frame found last
+    program_frame: str | None = None  # the program's own frame found last
     thread: str | None = None  # the first exception that ended only a thread, not the program
     in_thread: bool = False
     ignored: bool = False
@@ -110,7 +110,7 @@ class ErrorLines:
         self._close()
         return self.raised or self.logged
 
-    def last_place(self) -> str | None:
+    def last_location(self) -> str | None:
         """Return the last line of the program itself in the last traceback; None for an error that was logged."""
         self._close()
         return self.raised_at if self.raised else None
@@ -122,8 +122,8 @@ class ErrorLines:
             self._read_group(line)
         elif self.state is _At.CRASH:  # faulthandler prints the innermost frame first
             self._see_frame(line)
-            if self.own is not None:
-                self.raised_at = self.own
+            if self.program_frame is not None:
+                self.raised_at = self.program_frame
                 self._close()
         elif line and not line[0].isspace():
             if self.state is _At.SOURCE and not _SYNTAX.match(line):
@@ -137,7 +137,7 @@ class ErrorLines:
     def _see_frame(self, line: str) -> None:
         frame = _FRAME.match(line)
         if frame is not None and not _NOT_THE_PROGRAMS.search(frame["file"]):
-            self.own = f"{frame['file']}:{frame['line']}"
+            self.program_frame = f"{frame['file']}:{frame['line']}"
 
     def _log_line(self, line: str) -> None:
         match = _ERROR_LINE.match(line)
@@ -175,8 +175,8 @@ class ErrorLines:
         if self.state in (_At.MESSAGE, _At.GROUP):
             text = "\n".join(line[:_MAX_ERROR_LINE] for line in self.lines)
             if text and not self.ignored and not any(noise in text for noise in _HARMLESS):
-                self.raised, self.raised_at = text, self.own
+                self.raised, self.raised_at = text, self.program_frame
                 if self.in_thread and self.thread is None:
-                    self.thread = f"{self.own}: {text}" if self.own else text
+                    self.thread = f"{self.program_frame}: {text}" if self.program_frame else text
             self.ignored = self.in_thread = False
-        self.state, self.lines, self.own, self.blank = _At.OUTSIDE, [], None, False
+        self.state, self.lines, self.program_frame, self.blank = _At.OUTSIDE, [], None, False

@@ -35,7 +35,7 @@ _KINDS = frozenset(
 )
 NEVER_FREED = 2**63 - 1  # INT64_MAX in end_time_stamp
 STATIC = -1  # both time stamps of MindSpore 2.3's and 2.4's InSideSomas rows
-DROPPED_KEPT = 20  # number of rejected rows that are described; all are counted
+MAX_DESCRIBED = 20  # number of rejected rows that are described; all are counted
 _PACKED = "\x1f\ufffd"  # start of a gzip file when decoded as UTF-8
 _REQUIRED = ("start_time_stamp", "end_time_stamp", "device_addr", "size", "type")
 _MAX_DIGITS = 19  # of INT64_MAX
@@ -143,7 +143,7 @@ class DroppedRow(Record):
 
 
 class RefusedRow:
-    """The rows that a reader has rejected so far: the first :data:`DROPPED_KEPT`, and the total number."""
+    """The rows that a reader has rejected so far: the first :data:`MAX_DESCRIBED`, and the total number."""
 
     def __init__(self) -> None:
         self.rows: list[DroppedRow] = []
@@ -152,7 +152,7 @@ class RefusedRow:
     def add(self, line: int, reason: Message) -> None:
         """Add a rejected row."""
         self.count += 1
-        if len(self.rows) < DROPPED_KEPT:
+        if len(self.rows) < MAX_DESCRIBED:
             self.rows.append(DroppedRow(line, reason))
 
 

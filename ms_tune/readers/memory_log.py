@@ -111,7 +111,7 @@ def _read_file(path: Path) -> list[RankMemory]:
 class _MemoryLogReader:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._own = parse_rank(path)
+        self._file_rank = parse_rank(path)
         self._reports: dict[int | None, RankMemory] = {}
         self._statistics: dict[int | None, list[RankMemory]] = {}
         self._open: dict[int | None, StatisticsLines] = {}
@@ -123,7 +123,7 @@ class _MemoryLogReader:
                 if report.rank in self._reports or len(self._reports) < _MOST_RANKS:
                     self._reports[report.rank] = _memory_reported(report, self._path, number)
             return
-        rank = self._own if rank is None else rank
+        rank = self._file_rank if rank is None else rank
         if rank not in self._open and len(self._open) >= _MOST_RANKS:
             return
         block = self._open.setdefault(rank, StatisticsLines())

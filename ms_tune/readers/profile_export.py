@@ -17,7 +17,7 @@ from ms_tune.readers.profile_tables import (
     read_kernels,
     read_steps,
 )
-from ms_tune.readers.trace_events import KeptEvents, ProfileEvents
+from ms_tune.readers.trace_events import ProfileEvents, StoredEvents
 from ms_tune.records import Record
 from ms_tune.text import msg
 
@@ -54,7 +54,7 @@ def read_events(path: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     ``traceEvents``. It is read in blocks of whole events. Stored are the intervals of "Overlap Analysis", collectives, the
     flows from a launch on the host to its start on the device, and host events that are long enough to cover a gap.
     """
-    kept = KeptEvents()
+    kept = StoredEvents()
     with reading(path), path.open(encoding="utf-8", errors="replace") as file:
         _read_all(file, kept, on_bytes, path)
     if not kept.count and not kept.truncated:
@@ -62,7 +62,7 @@ def read_events(path: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     return kept.events_in_order()
 
 
-def _read_all(file: TextIO, kept: KeptEvents, on_bytes: Callable[[int], None], path: Path) -> None:
+def _read_all(file: TextIO, kept: StoredEvents, on_bytes: Callable[[int], None], path: Path) -> None:
     rest, begun = "", False
     while chunk := file.read(_BLOCK):
         on_bytes(len(chunk))
@@ -93,7 +93,7 @@ def _first_event(text: str) -> int | None:
     return bracket + 1 if bracket >= 0 else None
 
 
-def _take_events(text: str, kept: KeptEvents) -> str:
+def _take_events(text: str, kept: StoredEvents) -> str:
     ends = {mark: text.rfind(mark) for mark in _BETWEEN}
     mark = max(_BETWEEN, key=lambda one: ends[one])
     end = ends[mark] + 1
@@ -112,7 +112,7 @@ def _take_events(text: str, kept: KeptEvents) -> str:
         kept.take(event)
 
 
-def _taken_together(events: str, between: str, kept: KeptEvents) -> bool:
+def _taken_together(events: str, between: str, kept: StoredEvents) -> bool:
     # Process many events at once; False, without any processed, if an apparent end of an event is inside a text.
     if kept.take_together(events, between):
         return True
@@ -145,7 +145,7 @@ class RankProfile(Record):
     broken: tuple[TraceError, ...]  # errors of unreadable files
 
 
-def holds_profile(path: Path) -> bool:
+def contains_profile(path: Path) -> bool:
     """Return whether a path is an export, a cluster's table, or a folder above one."""
     if path.is_file():
         return path.name == CLUSTER

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key")
 
-_MAX_KEPT = 50_000  # lines of layers per run
+_MAX_LINES = 50_000  # lines of layers per run
 _MAX_RUNS = 16
 
 _FORMATIVE, _AT_LAYER = "Formative ", " at layer "
@@ -43,7 +43,7 @@ _SET = re.compile(
     r"Set (full recompute|select (?:comm )?recompute(?: exclude)?|exclude recompute|layer swap|op_swap|select swap)"
     r"(?: on)? at layer (\d{1,6})(?:\s+and value is: (\S+)|: (.*))?\s*$"
 )
-_GIVEN = re.compile(r"initial (\w{1,40}_config) from dict: (.*)")
+_SECTION_LINE = re.compile(r"initial (\w{1,40}_config) from dict: (.*)")
 _PREFIX = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - |\[(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\] \d{4}-\d\d-\d\d "
 )
@@ -66,7 +66,7 @@ class LoggedRecompute:
     lists: dict[str, tuple[LogLine, ...]] = field(default_factory=dict)
     # The setting of each layer: by its name (`full recompute`) and the layer's number.
     layers: dict[tuple[str, int], tuple[LogLine, ...]] = field(default_factory=dict)
-    given: dict[str, LogLine] = field(default_factory=dict)  # the sections of the job's config, by name
+    sections: dict[str, LogLine] = field(default_factory=dict)  # the sections of the job's config, by name
     # Numbers of lines that are cut off after their beginning.
     damaged: list[int] = field(default_factory=list)
     # The number of the last line of all, also if it is not kept because it repeats another one or is a remark.
@@ -160,13 +160,13 @@ class _RecomputeLogReader:
                 self._close_block()
             _add_line(self._block.lists, match[1], LogLine(number, value, damaged))
         elif match := _SET.search(text):
-            if len(self._block.layers) < _MAX_KEPT:
+            if len(self._block.layers) < _MAX_LINES:
                 value = " ".join((match[3] or match[4] or "").split())
                 _add_line(self._block.layers, (match[1], int(match[2])), LogLine(number, value, glued))
-        elif match := _GIVEN.search(text):
+        elif match := _SECTION_LINE.search(text):
             if self._block.lists:
                 self._close_block()
-            self._block.given[match[1]] = LogLine(number, read_value(match[2]), glued)
+            self._block.sections[match[1]] = LogLine(number, read_value(match[2]), glued)
             return
         elif all(remark not in text for remark in _REMARKS):
             if _FORMATIVE not in text and (_AT_LAYER not in text or "Set " not in text):
@@ -177,7 +177,7 @@ class _RecomputeLogReader:
     def _close_block(self) -> None:
         block, self._block = self._block, LoggedRecompute()
         if not (block.lists or block.layers or block.damaged):
-            self._block.given.update(block.given)  # the sections come before the lists
+            self._block.sections.update(block.sections)  # the sections come before the lists
             return
         marked, self._marked = self._marked, False
         last = self._runs[-1] if self._runs else None

@@ -222,7 +222,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     return RuntimeLog(
         statistics=statistics.last,
         last_error=errors.last_error(),
-        raised_at=errors.last_place(),
+        raised_at=errors.last_location(),
         thread_error=errors.thread,
         out_of_memory=OutOfMemory(requests.size, requests.operator) if requests.met else None,
         pools=tuple(pools.values()),

@@ -230,7 +230,7 @@ class _SnapshotReader:
 
     def __init__(self, path: Path, most: int) -> None:
         self._path = path
-        self._left = most
+        self._remaining = most
         self._frames: dict[int, Frame | None] = {}
         self._stacks: dict[int, int] = {}
         self._parts: dict[tuple[int, ...], int] = {}
@@ -278,8 +278,8 @@ class _SnapshotReader:
         return TorchSnapshot(self._path, devices, tuple(self._found), self._timed, max_split, _parse_roundup(settings))
 
     def _take_entry(self, entry: object, what: str) -> Mapping[object, object]:
-        self._left -= 1
-        if self._left < 0 or not isinstance(entry, dict):
+        self._remaining -= 1
+        if self._remaining < 0 or not isinstance(entry, dict):
             raise _BadValueError(what=what)
         return entry
 
@@ -346,8 +346,8 @@ class _SnapshotReader:
         )
 
     def _read_columns(self, slab: list[object]) -> Columns:
-        self._left -= len(slab)
-        if self._left < 0 or set(map(type, slab)) - {dict}:
+        self._remaining -= len(slab)
+        if self._remaining < 0 or set(map(type, slab)) - {dict}:
             raise _BadValueError(what="device_traces")
         rows = cast("list[dict[object, object]]", slab)
         names = _column_values(rows, "action")
@@ -379,7 +379,7 @@ class _SnapshotReader:
             return 0
         known = self._stacks.get(id(frames))
         if known is None:
-            self._left -= min(len(frames), _MOST_FRAMES)
+            self._remaining -= min(len(frames), _MOST_FRAMES)
             parts = tuple(map(id, frames[:_MOST_FRAMES]))
             known = self._parts.get(parts)
             if known is None:

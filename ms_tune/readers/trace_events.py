@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 OVERLAP = {"Computing": "compute", "Communication(Not Overlapped)": "exposed", "Free": "free", "Communication": "comm"}
 FLOW = "HostToDevice"  # the flow from a launch on the host to its start on the device
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
-_MOST_KNOWN = 100_000  # layouts
+_MAX_LAYOUTS = 100_000  # layouts
 _LONGEST = 2048  # bytes of an event; the layouts of longer ones are not kept
 _WHOLE = 19  # digits of a time stamp before and after its point
 _VALUES = {
@@ -128,7 +128,7 @@ class EventKind(Enum):
 
 
 # Fields of each kind in addition to the time stamp.
-KEPT = {
+STORED_FIELDS = {
     **dict.fromkeys((EventKind.COMPUTE, EventKind.EXPOSED, EventKind.FREE, EventKind.COMMUNICATION), ("dur",)),
     **dict.fromkeys((EventKind.COLLECTIVE, EventKind.DEVICE), ("dur", "name")),
     EventKind.HOST: ("dur", "name", "pid"),
@@ -169,13 +169,13 @@ def learn_event_layout(text: bytes) -> EventLayout:
     """Return the layout of an event, a text without its braces; ValueError if it is invalid."""
     event = json.loads(b"{%b}" % text)
     kind = classify_event(event)
-    if kind not in KEPT:
+    if kind not in STORED_FIELDS:
         return EventLayout(_PLACES[kind])
     slices = []
-    for name in ("ts", *KEPT[kind]):
+    for name in ("ts", *STORED_FIELDS[kind]):
         found = _PATTERNS[name].search(text)
         # Fields that appear twice, or in another format, are left to the decoder.
-        if found is None or text.count(b'"%b"' % name.encode()) > 1 or not _says_the_same(event.get(name), found):
+        if found is None or text.count(b'"%b"' % name.encode()) > 1 or not _matches_text(event.get(name), found):
             return EventLayout(_PLACES[EventKind.DECODED])
         slices += [slice(*found.span(group)) for group in range(1, found.re.groups + 1)]
     if kind is EventKind.HOST and not isinstance(event["pid"], int):
@@ -183,14 +183,14 @@ def learn_event_layout(text: bytes) -> EventLayout:
     return EventLayout(_PLACES[kind], itemgetter(*slices))
 
 
-def _says_the_same(value: object, found: re.Match[bytes]) -> bool:
+def _matches_text(value: object, found: re.Match[bytes]) -> bool:
     written = b".".join(part for part in found.groups() if part is not None).decode("utf-8", "replace")
     return not isinstance(value, bool) and (
         value == written or (isinstance(value, int | float) and value == float(written))
     )
 
 
-class KeptEvents:
+class StoredEvents:
     """The stored events so far; processes are distinguished at the end, when all their names are known."""
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ class KeptEvents:
                 add[place](take(event))
         for kind, some in zip(EventKind, rows, strict=True):
             if some:
-                self._keep_all(kind, some)
+                self._store_rows(kind, some)
         return True
 
     def _find_layouts(self, events: list[bytes], keys: list[bytes]) -> list[EventLayout]:
@@ -240,7 +240,7 @@ class KeptEvents:
 
     def _learn_layout(self, event: bytes, key: bytes) -> EventLayout:
         layout = learn_event_layout(event)
-        if len(self._layouts) >= _MOST_KNOWN:
+        if len(self._layouts) >= _MAX_LAYOUTS:
             self._layouts.clear()
         if len(event) <= _LONGEST:
             self._layouts[key] = layout
@@ -251,7 +251,7 @@ class KeptEvents:
         self.count += 1
         self._take_decoded(event)
 
-    def _keep_all(self, kind: EventKind, rows: Sequence[tuple[bytes, ...]]) -> None:
+    def _store_rows(self, kind: EventKind, rows: Sequence[tuple[bytes, ...]]) -> None:
         if kind is EventKind.DECODED:
             for text, _ in rows:
                 self._take_decoded(json.loads(b"{%b}" % text))
@@ -269,11 +269,11 @@ class KeptEvents:
         elif kind in (EventKind.HOST, EventKind.HOST_NAMED):
             self._take_host_events(kind, times, fields)
         else:
-            self._keep_intervals(
+            self._store_intervals(
                 kind, times, map(float, fields[0]), _intern_names(fields[1]) if len(fields) > 1 else ()
             )
 
-    def _keep_intervals(
+    def _store_intervals(
         self, kind: EventKind, times: Sequence[float], lengths: Iterable[float], names: Sequence[str]
     ) -> None:
         if kind is EventKind.DEVICE:
@@ -302,7 +302,7 @@ class KeptEvents:
             if event.get("name") == "process_name" and isinstance(arguments, dict) and len(self._processes) < _MOST:
                 self._processes[_process_key(event.get("pid"))] = str(arguments.get("name"))
             return
-        at = self._parse_time(event.get("ts")) if kind in KEPT else None
+        at = self._parse_time(event.get("ts")) if kind in STORED_FIELDS else None
         if at is None:
             return
         if kind in (EventKind.LAUNCH, EventKind.START):
@@ -311,7 +311,7 @@ class KeptEvents:
         elif (length := _parse_length(event.get("dur"))) is not None:
             name = intern(str(event.get("name")))  # few distinct names, millions of times
             if kind is not EventKind.HOST:
-                self._keep_intervals(kind, [at], [length], [name])
+                self._store_intervals(kind, [at], [length], [name])
             elif length >= _LONG:
                 self._long += self._cut_to_room(self._long, [(at, length, name[:200], _process_key(event.get("pid")))])
 

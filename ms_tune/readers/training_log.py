@@ -93,21 +93,21 @@ class LineBatch:
 
     def __init__(self, kind: StepLineKind) -> None:
         self.kind = kind
-        self.told: list[tuple[bytes, ...]] = []
+        self.fields: list[tuple[bytes, ...]] = []
         self.lines: list[int] = []
         self._rates: dict[int, float] = {}
 
     def __len__(self) -> int:
-        return len(self.told)
+        return len(self.fields)
 
     def set_rate(self, value: float) -> None:
         """Set the samples/s per card of the latest step."""
-        self._rates[len(self.told) - 1] = value if value < math.inf else NOT_LOGGED
+        self._rates[len(self.fields) - 1] = value if value < math.inf else NOT_LOGGED
 
     def iterate_steps(self, begin: int, end: int) -> Iterator[tuple[int | None, StepLine | None, int, float]]:
         """Yield each step: the rank before it, the step (None for a damaged one), its line and its rate."""
         for place in range(begin, end):
-            values = {name: value.decode() for name, value in zip(self.kind.names, self.told[place], strict=True)}
+            values = {name: value.decode() for name, value in zip(self.kind.names, self.fields[place], strict=True)}
             rank = int(values.pop("rank")) if "rank" in values else None
             step = make_step(self.kind.form, values) if self.kind.form else None
             yield rank, step, self.lines[place], self._rates.get(place, NOT_LOGGED)
@@ -120,7 +120,7 @@ class LineBatch:
         form = self.kind.form
         if form is None or form is Form.MINDSPEED:
             return None
-        values = dict(zip(self.kind.names, zip(*self.told, strict=True), strict=True))
+        values = dict(zip(self.kind.names, zip(*self.fields, strict=True), strict=True))
         total = _parse_whole_numbers(values["total"])
         number = _parse_whole_numbers(values["number"])
         epoch = max(_parse_whole_numbers(values["epoch"])) if "epoch" in values else 0
@@ -207,19 +207,19 @@ class _TrainingLogReader:
         self.runs: list[LoggedTraining] = []
         self.damaged: list[int] = []
         self.damaged_count = self.dropped = self.orphans = 0
-        self._kept = 0
+        self._step_count = 0
         self._writers: dict[int | None, _StepWriter] = {}
         self._tailed: int | None = None  # the rank of the lines that `tail -f` shows
         self._latest: RankSteps | None = None
         self._early: dict[int, LoggedMemory] = {}  # memory reports that precede a run's first step
 
-        self._known: dict[bytes, _Layout | None] = {}  # by the line with all digits replaced by 0
+        self._layouts: dict[bytes, _Layout | None] = {}  # by the line with all digits replaced by 0
         self._kinds: dict[StepLineKind, StepLineKind] = {}
         self._batch = LineBatch(_NONE)
 
     def read(self, lines: Iterable[tuple[int, bytes, bool]]) -> None:
-        known, batch = self._known, self._batch
-        kind, values, numbers = batch.kind, batch.told, batch.lines
+        known, batch = self._layouts, self._batch
+        kind, values, numbers = batch.kind, batch.fields, batch.lines
         for number, line, whole in lines:
             layout = known.get(line.translate(_DIGITS), _UNKNOWN)
             if layout is not None and layout[0] is kind and whole:
@@ -228,21 +228,21 @@ class _TrainingLogReader:
             elif layout is not _UNKNOWN or any(needle in line for needle in _NEEDLES):
                 self._read_other_line(number, line, self._layout_for(line) if whole else None, whole=whole)
                 batch = self._batch
-                kind, values, numbers = batch.kind, batch.told, batch.lines
+                kind, values, numbers = batch.kind, batch.fields, batch.lines
         if len(batch) > _MOST_WAITING:
             self.place_batch()
 
     def _layout_for(self, line: bytes) -> _Layout | None:
         key = line.translate(_DIGITS)
-        if key in self._known:
-            return self._known[key]
+        if key in self._layouts:
+            return self._layouts[key]
         found = learn_line_layout(line)
         if found is not None:
             found = (self._kinds.setdefault(found[0], found[0]), found[1])
-        if len(self._known) >= _MOST_LAYOUTS:
-            self._known.clear()
+        if len(self._layouts) >= _MOST_LAYOUTS:
+            self._layouts.clear()
         if len(line) <= _LONGEST:
-            self._known[key] = found
+            self._layouts[key] = found
         return found
 
     def _read_other_line(self, number: int, line: bytes, layout: _Layout | None, *, whole: bool) -> None:
@@ -261,14 +261,14 @@ class _TrainingLogReader:
         if kind is not self._batch.kind:
             self.place_batch()
             self._batch = LineBatch(kind)
-        self._batch.told.append(take(line))
+        self._batch.fields.append(take(line))
         self._batch.lines.append(number)
 
     def place_batch(self) -> None:
         batch, self._batch = self._batch, LineBatch(_NONE)
         if not len(batch):
             return
-        rows = batch.make_rows(counted_only=self._kept >= _MOST_STEPS)
+        rows = batch.make_rows(counted_only=self._step_count >= _MOST_STEPS)
         if rows is None:
             self._place_singly(batch, 0, len(batch))
         elif rows.ranks:
@@ -295,7 +295,7 @@ class _TrainingLogReader:
             each.setdefault(rank, []).append(at)
         places = {rank: self._present_steps(rank, rows, some[0]) for rank, some in each.items()}
         rising = all(rows.number[at] < rows.number[after] for some in each.values() for at, after in pairwise(some))
-        if not rising or None in places.values() or self._kept + len(batch) > _MOST_STEPS:
+        if not rising or None in places.values() or self._step_count + len(batch) > _MOST_STEPS:
             self._place_singly(batch, 0, len(batch))
             return
         for rank, place in places.items():
@@ -313,7 +313,7 @@ class _TrainingLogReader:
         return found if found is not None and rows.number[at] > found.number[-1] else None
 
     def _extend_steps(self, place: RankSteps, rows: Rows, at: Sequence[int]) -> None:
-        kept = at[: max(_MOST_STEPS - self._kept, 0)]
+        kept = at[: max(_MOST_STEPS - self._step_count, 0)]
         self.dropped += len(at) - len(kept)
         if not kept:
             return
@@ -321,7 +321,7 @@ class _TrainingLogReader:
         if len(kept) < len(rows.number):
             columns = {name: [*itemgetter(*kept, kept[0])(column)][:-1] for name, column in columns.items()}
         place.extend(columns, len(kept))
-        self._kept += len(kept)
+        self._step_count += len(kept)
         writer = self._writers[place.rank if place.rank is not None else self._tailed]
         writer.last = max(writer.last, place.number[-1])
         self._latest = place
@@ -364,10 +364,10 @@ class _TrainingLogReader:
             writer = self._writers[rank] = _StepWriter()
         number = _number_in_job(writer, step)
         place = self._steps_for(writer, rank, step, number)
-        if place is None or self._kept >= _MOST_STEPS:
+        if place is None or self._step_count >= _MOST_STEPS:
             self.dropped += 1
             return
-        self._kept += 1
+        self._step_count += 1
         place.add(step, number, line)
         writer.last = max(writer.last, number)
         self._latest = place
@@ -379,7 +379,7 @@ class _TrainingLogReader:
             if own and number > own[0].number[-1]:
                 return own[0]
             # Without prefixes a repeated step may be that of another rank, at most one step late.
-            if own and rank is None and number >= writer.last - 1 and _tells_the_same(own[0], step, number):
+            if own and rank is None and number >= writer.last - 1 and _repeats_step(own[0], step, number):
                 later = next((one for one in own[1:] if one.number[-1] < number), None)
                 return later or _add_rank(run, RankSteps(step.form, None))
         return self._begin_run(writer, rank, step, number)
@@ -433,7 +433,7 @@ def _number_in_job(writer: _StepWriter, step: StepLine) -> int:
     return step.number + max(step.epoch - 1, 0) * step.total
 
 
-def _tells_the_same(steps: RankSteps, step: StepLine, number: int) -> bool:
+def _repeats_step(steps: RankSteps, step: StepLine, number: int) -> bool:
     # Return whether a known step has the same values as this line: the gradient norm, or else the loss.
     place = next((at for at in range(len(steps) - 1, max(len(steps) - 3, -1), -1) if steps.number[at] == number), None)
     if place is None:

@@ -43,7 +43,7 @@ def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGr
     column = tuple(range(first + place % tensor, first + in_stage, tensor))  # the same tensor rank, all other tokens
     mine = column.index(rank)
     contexts = column[mine - mine % context :][:context]
-    ulysses = ulysses_ways(config)
+    ulysses = ulysses_degree(config)
     where = contexts.index(rank)
     ways = parallel.expert if experts else 1
     # Experts that are not split over the tensor-parallel ranks are distributed over these ranks as well. Without expert
@@ -74,7 +74,7 @@ def rank_groups(config: TrainingConfig, data_parallel: int, rank: int) -> RankGr
     )
 
 
-def ulysses_ways(config: TrainingConfig) -> int:
+def ulysses_degree(config: TrainingConfig) -> int:
     """Return the number of ranks that exchange heads."""
     parallel = config.parallelism
     return {"ulysses": parallel.context, "ring": 1, "hybrid": parallel.ulysses}[parallel.context_method.value]

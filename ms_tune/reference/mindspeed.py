@@ -50,7 +50,7 @@ _CELL_ACTIVATIONS = ("gelu", "fast_gelu")  # the others are functions, not reach
 
 def read_mindspeed(job: JobView, devices: int | None) -> DynamicJob:
     """Return the job of a MindSpeed-Core-MS config."""
-    source = job.written
+    source = job.original
     config = _as_installed(read_mindspeed_ms(source.data, source.path))
     _check_experts(source, config)
     layers, warnings = placed_layers(job.plan, partial(_make_layer, config), source.path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects import on_devices, write_specs
 from ms_tune.dialects.draft import is_full
 from ms_tune.dialects.job_parts import SettingChange
-from ms_tune.dialects.mindformers_pynative.read import named_shards
+from ms_tune.dialects.mindformers_pynative.read import read_shards
 from ms_tune.dialects.mindformers_pynative.training_config import (
     before_2_1,
     expert_layers,
@@ -63,8 +63,8 @@ _NAMES = Names(
 
 def read_pynative_job(job: JobView, devices: int | None) -> DynamicJob:
     """Return the job of a MindFormers dynamic-graph config."""
-    _check_model(job.written)
-    source, defaults = _with_sizes(job.written)
+    _check_model(job.original)
+    source, defaults = _with_sizes(job.original)
     parallelism = read_parallelism(source.data, source.path)
     _check_stages(source, parallelism.pipeline)
     count = devices or _fewest_devices(source)
@@ -130,12 +130,12 @@ def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:
     taken = {
         key: model.facts.defaults[key]
         for key in _SIZES
-        if model.facts.defaults.get(key) is not None and not model.written(key)
+        if model.facts.defaults.get(key) is not None and not model.written_fields(key)
     }
     if not taken:
         return source, ()
     listed = ", ".join(f"{key}: {value}" for key, value in taken.items())
-    completed = source.but(data={**source.data, "model": {**section_of(source, "model"), **taken}})
+    completed = source.replace(data={**source.data, "model": {**section_of(source, "model"), **taken}})
     return completed, (msg("reference.defaults", kind=model.kind, keys=listed),)
 
 
@@ -163,7 +163,7 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
 
 def _fewest_devices(source: SourceFile) -> int:
     # Return the number of devices from the config, or the fewest that fit the model.
-    shards, parallelism = named_shards(source), read_parallelism(source.data, source.path)
+    shards, parallelism = read_shards(source), read_parallelism(source.data, source.path)
     if shards:
         return parallelism.model_size * shards
     # The number of micro-batches depends on the devices and does not matter here: one rank, all samples.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.job_parts import ContextMethod
 from ms_tune.errors import ConfigError, UnsupportedError
-from ms_tune.reference.job import ulysses_ways
+from ms_tune.reference.job import ulysses_degree
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def check_sizes(config: TrainingConfig, path: Path, names: Names) -> None:
 
 def _list_divisions(config: TrainingConfig, names: Names) -> Iterator[tuple[int, str, int, str]]:
     shape, parallel, experts = config.shape, config.parallelism, config.shape.experts
-    tensor, ulysses = parallel.tensor, ulysses_ways(config)
+    tensor, ulysses = parallel.tensor, ulysses_degree(config)
     groups = shape.num_query_groups
     yield shape.num_attention_heads, names.heads, tensor * ulysses, f"{names.tensor} × {names.context}"
     yield max(groups, tensor), names.groups, min(groups, tensor), names.tensor

@@ -56,7 +56,7 @@ def _memory_sentence(overview: Overview) -> Message | None:
     if found is not None:
         peak, limit = found.fullest.peak_bytes, found.limit.bytes
         sizes = {"peak": short_gib(peak), "limit": short_gib(limit), "over": short_gib(peak - limit)}
-        high = f"{found.seen_range[1]:g}"
+        high = f"{found.ratio_range[1]:g}"
         return msg(f"check.estimate.{found.outlook.value}", stage=found.fullest.stage, **sizes, high=high)
     reason = overview.no_estimate_because
     return None if reason is None else msg("check.estimate.none", reason=reason)
@@ -78,12 +78,12 @@ def write_overviews(
     for number, overview in enumerate(overviews):
         if quiet:
             about = f"{overview.path}: " if len(overviews) > 1 else ""
-            console.write_whole(f"{about}{_verdict_line(overview, console)}")
+            console.write_unwrapped(f"{about}{_verdict_line(overview, console)}")
             continue
         if number:
             console.write("")
         for line in _overview_lines(overview, console, verbose=verbose):
-            console.write_whole(line)
+            console.write_unwrapped(line)
 
 
 def _verdict_line(overview: Overview, console: Console) -> str:
@@ -147,7 +147,7 @@ def _estimate_lines(estimate: Estimate, console: Console) -> Iterator[str]:
         "passing": short_gib(fullest.transient_bytes),
     }
     counts = {"recomputed": fullest.recomputed, "layers": fullest.layers}
-    low, high = estimate.seen_range
+    low, high = estimate.ratio_range
     yield from _wrap_lines(f"- {console.text('check.estimate.parts', **sizes, **counts)}", indent="  ")
     yield from _wrap_lines(f"- {console.text('check.estimate.worth', low=low, high=high)}", indent="  ")
 
@@ -216,7 +216,7 @@ def write_github(overviews: Sequence[Overview], console: Console) -> None:
     """Write one workflow command per file about memory and one per finding, worst first."""
     for one in overviews:
         for line in (*_annotated_memory(one, console), *_annotated_matters(one, console)):
-            console.write_whole(line)
+            console.write_unwrapped(line)
 
 
 def _annotated_memory(one: Overview, console: Console) -> Iterator[str]:
@@ -297,7 +297,7 @@ def _estimate_json(found: Estimate) -> dict[str, object]:
         **record_json(found, "outlook", "reserve_bytes"),
         **record_json(found.fullest, "stage", "peak_bytes"),
         "limit_bytes": found.limit.bytes,
-        "simulated_peaks_were": found.seen_range,
+        "simulated_peaks_were": found.ratio_range,
         "stages": [{**stage._asdict(), "peak_bytes": stage.peak_bytes} for stage in found.stages],
     }
 

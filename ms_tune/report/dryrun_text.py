@@ -24,7 +24,7 @@ from ms_tune.verdict.outcome import Fit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ms_tune.dryrun.result import BesideTheory, DryrunResult, StageResult
+    from ms_tune.dryrun.result import DryrunResult, StageResult, TheoryComparison
     from ms_tune.report.console import Console
 
 _SHOWN_STAGES = 2  # without --verbose
@@ -37,7 +37,7 @@ def show_dryrun(result: DryrunResult, console: Console, *, verbose: bool = False
     """Show the verdict, the job, its stages and the next command; with ``verbose`` also the evidence."""
     if result.stages:
         line = verdict_line(result.verdict, console, result.worst.run.stage)
-        (console.write_whole if quiet else console.write)(line)
+        (console.write_unwrapped if quiet else console.write)(line)
     else:
         console.write_text("dryrun.show.compiled", count=len(result.runs))
     if quiet:
@@ -100,12 +100,12 @@ def _show_traced(stage: StageResult, console: Console) -> None:
         console.write(f"  {label}{gib(amount):>12}   {note}".rstrip())
     _show_theory(stage, console)
     # Memory by layer is left to `ms-tune memory`; locations in ms-tune's own files are replaced.
-    holders = tuple(replace(one, where=_own_place(one.where, console)) for one in stage.reading.report.peak.holders)
+    holders = tuple(replace(one, where=_own_location(one.where, console)) for one in stage.reading.report.peak.holders)
     parts = replace(stage.reading.report.peak, layers=(), holders=holders)
     memory_text.show_breakdown(parts, console, _SHOWN_HOLDERS)
 
 
-def _own_place(where: str, console: Console) -> str:
+def _own_location(where: str, console: Console) -> str:
     return console.text("dryrun.show.own-place") if _OWN in where else where
 
 
@@ -119,7 +119,7 @@ def _show_theory(stage: StageResult, console: Console) -> None:
         console.write(line)
 
 
-def theory_lines(pairs: Iterable[BesideTheory], console: Console) -> Iterator[str]:
+def theory_lines(pairs: Iterable[TheoryComparison], console: Console) -> Iterator[str]:
     """Yield a line per category: measured, expected and relative difference."""
     for pair in pairs:
         label = pad(console.text(f"memory.content.{pair.content}"), 18)

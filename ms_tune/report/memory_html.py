@@ -117,7 +117,7 @@ def pack_rank_blocks(rank: RankReport) -> tuple[str, int]:
     """Return the packed blocks of the curve and their number; at most ``MOST_BLOCKS``, largest and longest-lived first."""
     table, rows = rank.table, rank.curve.rows
     rows = rows[np.argsort(table.start[rows], kind="stable")]
-    rows = rows[most_telling(table.start[rows], table.end[rows], table.size[rows], rank.curve.peak_tick)]
+    rows = rows[select_blocks(table.start[rows], table.end[rows], table.size[rows], rank.curve.peak_tick)]
     tensors = [rank.tensor_of(row) for row in rows.tolist()]
     known = {text: place for place, text in enumerate(dict.fromkeys(tensors))}
     names = rank.contents.names
@@ -144,7 +144,7 @@ def pack_blocks(blocks: PageBlocks) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def most_telling(
+def select_blocks(
     start: NDArray[np.int64], end: NDArray[np.int64], size: NDArray[np.int64], moment: int
 ) -> NDArray[np.int64]:
     """Return indices of at most ``MOST_BLOCKS`` blocks: those alive at ``moment``, then by size times lifetime."""

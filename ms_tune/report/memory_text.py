@@ -10,7 +10,7 @@ from ms_tune.report.memory_json import methods_after, trace_text
 from ms_tune.report.words import (
     largest_contents,
     number_or_dash,
-    shorten_place,
+    shorten_location,
     show_table,
     signed_text,
     size_text,
@@ -65,7 +65,7 @@ def show_summary(report: MemoryReport, console: Console, top: int | None) -> Non
     if findings:
         more = console.text("memory.show.more-findings", count=len(findings) - 1) if len(findings) > 1 else ""
         console.write(_finding_title(findings[0], console) + more)
-    console.write_whole(console.text("memory.show.next", path=report.source))
+    console.write_unwrapped(console.text("memory.show.next", path=report.source))
 
 
 def _show_short(holders: Sequence[Holder], console: Console) -> None:
@@ -75,8 +75,8 @@ def _show_short(holders: Sequence[Holder], console: Console) -> None:
     widths = [max(map(text_width, column), default=0) for column in (names, operators)]
     for holder, name, operator in zip(holders, names, operators, strict=True):
         line = f"  {size_text(holder.bytes):>10}  {pad(name, widths[0])}  {pad(operator, widths[1])}  "
-        place, room = shorten_place(holder.where), max(terminal_width() - text_width(line), 1)
-        console.write_whole(
+        place, room = shorten_location(holder.where), max(terminal_width() - text_width(line), 1)
+        console.write_unwrapped(
             f"{line}{place if text_width(place) <= room else '…' + place[len(place) - room + 1 :]}".rstrip()
         )
 
@@ -98,7 +98,7 @@ def show_report(report: MemoryReport, console: Console, top: int) -> None:
         _show_ranks(report, console)
     _show_findings(report.all_findings, console)
     console.write("")
-    console.write_whole(console.text("memory.show.next", path=report.source))
+    console.write_unwrapped(console.text("memory.show.next", path=report.source))
 
 
 def show_breakdown(parts: PeakBreakdown, console: Console, top: int) -> None:
@@ -218,7 +218,7 @@ def _show_holders(parts: PeakBreakdown, console: Console, top: int) -> None:
                 what,
                 holder.operator or "–",
                 *tensor,
-                shorten_place(holder.where),
+                shorten_location(holder.where),
             ]
         )
     console.write_section("memory.show.largest")
@@ -371,7 +371,7 @@ def _show_pair(pair: RankComparison, console: Console, top: int, *, quiet: bool)
             size_text(change.after_bytes),
             console.text(f"memory.content.{change.category.value}"),
             change.operator or "–",
-            shorten_place(change.where),
+            shorten_location(change.where),
         ]
         for change in pair.changes[:top]
     ]

@@ -10,7 +10,7 @@ from ms_tune.diagnostics import START, Diagnostic, Severity
 from ms_tune.encode import record_json
 from ms_tune.report.console import Console, pad, text_width
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
-from ms_tune.report.words import doubt_json, doubt_line, shorten_place
+from ms_tune.report.words import doubt_json, doubt_line, shorten_location
 from ms_tune.units import gib
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def show_summary(report: MetricsReport, config: Path | None, console: Console) -
     if missing:
         console.write_text("metrics.show.next.options", options=", ".join(missing))
     elif config is not None and len(report.runs[-1].judgement) > 1:
-        console.write_whole(console.text("metrics.show.next.config", config=config))
+        console.write_unwrapped(console.text("metrics.show.next.config", config=config))
     else:
         console.write_text("metrics.show.next.profile")
 
@@ -104,7 +104,7 @@ def title_of(run: RunMetrics, console: Console) -> str:
     """Return a one-line description of a run."""
     return console.text(
         "metrics.show.run",
-        source=shorten_place(str(run.source)),
+        source=shorten_location(str(run.source)),
         number=run.run,
         form=run.form.value,
         steps=run.steps,
@@ -252,7 +252,7 @@ def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[st
     if comparison.low is None or comparison.high is None:
         yield console.text("metrics.show.ratio.few")
         return
-    word = "same" if not comparison.is_told_apart else "slower" if comparison.ratio > 1 else "faster"
+    word = "same" if not comparison.is_significant else "slower" if comparison.ratio > 1 else "faster"
     yield console.text(
         "metrics.show.ratio.interval",
         low=f"{comparison.low:.3f}",
@@ -315,7 +315,7 @@ def _comparison_json(comparison: RunComparison) -> dict[str, object]:
         "ratio": comparison.ratio,
         "interval": None if comparison.low is None else (comparison.low, comparison.high),
         "confidence": 0.95,
-        "told_apart": comparison.is_told_apart,
+        "told_apart": comparison.is_significant,
         "linearity": linearity and linearity.value,
         "linearity_guide": guide and guide.value,
         "figures": [one for one in (linearity, guide) if one],

@@ -75,7 +75,7 @@ def _show_open(found: Migration, console: Console) -> None:
 
 def _show_fates(found: Migration, console: Console, *, everything: bool) -> None:
     for fate in Fate:
-        rows = [one for one in found.entries if one.fate is fate and (everything or _worth_telling(one))]
+        rows = [one for one in found.entries if one.fate is fate and (everything or _is_notable(one))]
         if rows:
             console.write("")
             console.write(console.paint(console.text(f"migrate.fate.{fate.value}"), _COLOURS[fate]))
@@ -92,7 +92,7 @@ def _show_fates(found: Migration, console: Console, *, everything: bool) -> None
             console.write(f"      {console.say(added.why)}")
 
 
-def _worth_telling(one: KeyFate) -> bool:
+def _is_notable(one: KeyFate) -> bool:
     if one.fate is Fate.TRANSLATED:
         return bool(one.value != one.new)
     return one.fate is not Fate.DEFAULT
@@ -129,7 +129,7 @@ def write_diff(found: Migration, name: Path | None, console: Console) -> None:
     """Write a unified diff of the two configs."""
     old = found.original.splitlines()
     for line in difflib.unified_diff(old, found.text.splitlines(), str(found.path), str(name or "new"), lineterm=""):
-        console.write_whole(line)  # unchanged, for `patch`
+        console.write_unwrapped(line)  # unchanged, for `patch`
 
 
 _WIDTH = 14
@@ -232,7 +232,7 @@ def _show_surplus(rows: list[Surplus], least: int, console: Console) -> None:
 
 def _show_line(side: str, count: int, size: int, text: str, console: Console) -> None:
     name = console.text(f"migrate.memory.column.{side}")
-    console.write_whole(f"      {pad(name, 9)}{count:>5} x {_signed_mib(size):>12}  {text}")
+    console.write_unwrapped(f"      {pad(name, 9)}{count:>5} x {_signed_mib(size):>12}  {text}")
 
 
 def _shorten_place(where: str) -> str:

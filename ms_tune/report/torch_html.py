@@ -12,7 +12,7 @@ from ms_tune.footprint.torch_report import (
     NO_FRAMES,
     OTHER_LINES,
     CodeLocation,
-    PlaceChange,
+    LocationChange,
     TorchLives,
     TorchRemedy,
     TorchReport,
@@ -25,13 +25,13 @@ from ms_tune.report.memory_html import (
     TOP,
     PageBlocks,
     memory_page,
-    most_telling,
     pack_blocks,
     page_texts,
+    select_blocks,
     sum_bands,
 )
 from ms_tune.report.torch_text import list_figures, list_findings, measure_text, moment_text, proof_lines
-from ms_tune.report.words import shorten_place, size_text
+from ms_tune.report.words import shorten_location, size_text
 from ms_tune.text import Message, Text, lookup, msg
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ _REST = {OTHER_LINES: (176, 160, 130), NO_FRAMES: (150, 158, 168), BEFORE: (112,
 
 def snapshot_html(
     lives: TorchLives,
-    before: tuple[TorchLives, Sequence[PlaceChange]] | None,
+    before: tuple[TorchLives, Sequence[LocationChange]] | None,
     language: Language,
     remedies: Sequence[TorchRemedy] = (),
 ) -> str:
@@ -110,14 +110,14 @@ def _page_texts(lives: TorchLives, keys: Sequence[str], other: TorchReport | Non
 def _short_line(line: str, lives: TorchLives) -> str:
     # Only the file name of a script line, if that is unambiguous.
     last = line.rpartition("/")[2]
-    return last if sum(name.rpartition("/")[2] == last for name in lives.contents) == 1 else shorten_place(line)
+    return last if sum(name.rpartition("/")[2] == last for name in lives.contents) == 1 else shorten_location(line)
 
 
 def _device_data(
     report: TorchReport, lives: TorchLives, keys: Sequence[str], remedies: Sequence[TorchRemedy]
 ) -> dict[str, object]:
     blocks = Lives(lives.start, lives.end, lives.size, lives.content)
-    rows = most_telling(lives.start, lives.end, lives.size, report.event)
+    rows = select_blocks(lives.start, lives.end, lives.size, report.event)
     live = lives.live_after(report.event)
     totals = {key: int(lives.size[live & (lives.content == code)].sum()) for code, key in enumerate(keys)}
     return {
@@ -202,11 +202,11 @@ def _innermost_function(stack: tuple[Frame, ...]) -> str:
 
 
 def _comparison_data(
-    lives: TorchLives, keys: Sequence[str], other: TorchLives, changes: Sequence[PlaceChange]
+    lives: TorchLives, keys: Sequence[str], other: TorchLives, changes: Sequence[LocationChange]
 ) -> dict[str, object]:
     blocks = Lives(other.start, other.end, other.size, other.content)
 
-    def key_of(place: CodeLocation | PlaceChange) -> str:
+    def key_of(place: CodeLocation | LocationChange) -> str:
         return _line_key(place.where, place.before_recording, lives, keys)
 
     def by_category(report: TorchReport) -> Mapping[str, int]:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.pools.torch_replay import Cache, TorchOutcome
-from ms_tune.report.words import shorten_place, show_table, signed_text, size_text, write_figure
+from ms_tune.report.words import shorten_location, show_table, signed_text, size_text, write_figure
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.footprint.torch_report import CodeLocation, PlaceChange, TorchRemedy, TorchReport
+    from ms_tune.footprint.torch_report import CodeLocation, LocationChange, TorchRemedy, TorchReport
     from ms_tune.memory.what_if import TorchWhatIf
     from ms_tune.pools.torch_space import TorchSettings
     from ms_tune.readers.memory_block import Frame
@@ -48,7 +48,7 @@ def show_report(
     for finding in list_findings(report, top if verbose else 1):
         console.write(console.say(finding.message))
     name = "next" if report.refused_because is None else "no-next"
-    console.write_whole(console.text(f"snapshot.show.{name}", path=report.snapshot.path))
+    console.write_unwrapped(console.text(f"snapshot.show.{name}", path=report.snapshot.path))
 
 
 def _show_figures(report: TorchReport, console: Console) -> None:
@@ -101,7 +101,7 @@ def _line_name(place: CodeLocation, console: Console) -> str:
 
 
 def _place_text(line: str, before: bool, console: Console) -> str:  # noqa: FBT001 - as Place has it
-    return shorten_place(line) if line else console.text(f"snapshot.where.{'before' if before else 'none'}")
+    return shorten_location(line) if line else console.text(f"snapshot.where.{'before' if before else 'none'}")
 
 
 def _show_contents(report: TorchReport, console: Console, top: int) -> None:
@@ -130,7 +130,7 @@ def list_findings(report: TorchReport, most: int) -> Iterator[Diagnostic]:
         stack = report.snapshot.stacks[report.device.events[each.events[0]].stack]
         yield _make_finding("leak", Severity.WARNING, message, each.bytes, stack)
     for growth in report.step_growth[:most]:
-        where = shorten_place(growth.where) if growth.where else msg("snapshot.where.none")
+        where = shorten_location(growth.where) if growth.where else msg("snapshot.where.none")
         message = msg("snapshot.show.step-growth", where=where, size=size_text(growth.bytes_per_step))
         yield _make_finding("growth", Severity.WARNING, message, growth.bytes_per_step)
     if report.causes:
@@ -216,7 +216,7 @@ def _list_options(settings: TorchSettings) -> Iterator[str]:
 def show_comparison(
     before: TorchReport,
     after: TorchReport,
-    changes: Sequence[PlaceChange],
+    changes: Sequence[LocationChange],
     console: Console,
     top: int | None,
 ) -> None:

@@ -30,7 +30,9 @@ def show_summary(report: WhatIfReport, console: Console) -> None:
     console.write(said)
     place = next((name for name in ("environment", "config", "script") if getattr(lines, name, None)), None)
     if place is not None:
-        console.write_whole("  " + console.labelled(console.text(f"allocator.place.{place}"), getattr(lines, place)))
+        console.write_unwrapped(
+            "  " + console.labelled(console.text(f"allocator.place.{place}"), getattr(lines, place))
+        )
     kept = (result.best, result.best_without_vmm)
     _show_settings(report, console, [one for one in result.outcomes if one.recorded or one in kept])
     _show_finding(report, console)
@@ -142,7 +144,7 @@ def _show_lines(lines: Lines | None, console: Console) -> None:
     # Never wrapped, so that users can copy them.
     for place in ("script", "config", "environment"):
         if line := getattr(lines, place, None):
-            console.write_whole("  " + console.labelled(console.text(f"allocator.place.{place}"), line))
+            console.write_unwrapped("  " + console.labelled(console.text(f"allocator.place.{place}"), line))
 
 
 def _show_causes(report: WhatIfReport, console: Console) -> None:

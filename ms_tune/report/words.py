@@ -122,7 +122,7 @@ def signed_text(amount: int) -> str:
     return ("+" if amount > 0 else "−" if amount < 0 else "") + size_text(abs(amount))
 
 
-def shorten_place(where: str) -> str:
+def shorten_location(where: str) -> str:
     """Shorten a long place to its last parts: ``…/27-TransformerLayer/mlp-MLP``."""
     parts = where.split("/")
     short = where if len(parts) <= _PARTS else "…/" + "/".join(parts[-_PARTS:])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
 
-_STARTS_ANEW = re.compile(r"^(?:\.\.\.|%)", re.MULTILINE)
+_STARTS_DOCUMENT = re.compile(r"^(?:\.\.\.|%)", re.MULTILINE)
 _SHARED = re.compile("[&*]")  # possibly an anchor or an alias
 _BLOCK_TEXT = re.compile("[|>]")  # possibly the start of a block scalar
 _NOTHING = re.compile(r"(?:[ \t]*(?:\r\n|\r|\n)|#[^\r\n]*(?:\r\n|\r|\n|\Z))*[ \t]*")
@@ -80,7 +80,7 @@ def _proved_by_sections(source: SourceFile, expected: dict[Any, Any], edits: Seq
 def _sections(source: SourceFile, edits: Sequence[TextEdit]) -> list[_Section]:
     """Return the sections in text order; empty if the text cannot be split into sections or an edit crosses two of them."""
     text, data = source.text, source.data
-    if source.others or source.duplicates or _STARTS_ANEW.search(text):
+    if source.others or source.duplicates or _STARTS_DOCUMENT.search(text):
         return []
     keys = sorted((span, key) for key, span in source.top_keys() if span is not None and span.column == 1)
     if len(keys) != len(data) or text[keys[0][0].start] in "{?":

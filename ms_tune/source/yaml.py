@@ -83,7 +83,7 @@ class Duplicate(Record):
 
     path: KeyPath
     first: Location
-    again: Location
+    second: Location
 
 
 class SourceFile:
@@ -111,18 +111,18 @@ class SourceFile:
         root: Node,
         *,
         others: tuple[SourceFile, ...] = (),
-        beside: dict[str, Any] | None = None,
+        model_config: dict[str, Any] | None = None,
         read_from: tuple[Path, ...] = (),
     ) -> None:
         self.path, self.text, self.data, self.duplicates, self._root = path, text, data, duplicates, root
-        self.others, self.beside, self.read_from = others, beside, read_from
+        self.others, self.model_config, self.read_from = others, model_config, read_from
 
-    def but(
+    def replace(
         self,
         *,
         data: dict[Any, Any] | None = None,
         others: tuple[SourceFile, ...] | None = None,
-        beside: dict[str, Any] | None = None,
+        model_config: dict[str, Any] | None = None,
         read_from: tuple[Path, ...] | None = None,
     ) -> SourceFile:
         """Return a copy with the given fields replaced."""
@@ -130,7 +130,7 @@ class SourceFile:
         vars(source).pop("key_names", None)
         source.data = self.data if data is None else data
         source.others = self.others if others is None else others
-        source.beside = self.beside if beside is None else beside
+        source.model_config = self.model_config if model_config is None else model_config
         source.read_from = self.read_from if read_from is None else read_from
         return source
 
@@ -175,11 +175,11 @@ class SourceFile:
         span = (position.key if at_key else None) or position.value
         return ConfigError(message, hint, path=self.path, line=span.line, column=span.column)
 
-    def saying(self, path: KeyPath) -> SourceFile:
+    def find_file(self, path: KeyPath) -> SourceFile:
         """Return the file that contains a key path: this one or one that it is based on."""
         return next((one for one in (self, *self.others) if one.position(path) is not None), self)
 
-    def written(self) -> Iterator[tuple[KeyPath, Position]]:
+    def iterate_positions(self) -> Iterator[tuple[KeyPath, Position]]:
         """Yield every key path that is written in the text, in text order; aliases and merged keys are not followed."""
         return iter(self._places)
 
@@ -194,7 +194,7 @@ class SourceFile:
     @cached_property
     def _places(self) -> list[tuple[KeyPath, Position]]:
         found: list[tuple[KeyPath, Position]] = []
-        _collect_written(self._root, (), found)
+        _collect_positions(self._root, (), found)
         return found
 
     @cached_property
@@ -373,12 +373,12 @@ def _duplicates(node: Node, path: KeyPath, seen: set[int]) -> Iterator[Duplicate
         yield from _duplicates(entry.node, (*path, key), seen)
 
 
-def _collect_written(node: Node, path: KeyPath, found: list[tuple[KeyPath, Position]]) -> None:
+def _collect_positions(node: Node, path: KeyPath, found: list[tuple[KeyPath, Position]]) -> None:
     for key, entry in node.entries():
         if entry.alias is None:
             here = (*path, key)
             found.append((here, Position(entry.key, entry.node.span, entry.node.span, (), entry.node.plain)))
-            _collect_written(entry.node, here, found)
+            _collect_positions(entry.node, here, found)
 
 
 def _fail_yaml(error: yaml.YAMLError, lines: Document) -> NoReturn:

@@ -153,7 +153,7 @@ class YamlDocument(Document):
         super().__init__(text, path)
         self._sizes: dict[int, tuple[int, int] | None] = {}
         # Weak references: a strong one would form a cycle that keeps the document until garbage collection.
-        self._nodes: WeakValueDictionary[int, WrittenNode] = WeakValueDictionary()
+        self._nodes: WeakValueDictionary[int, LazyNode] = WeakValueDictionary()
         self._merging: dict[int, list[Parsed]] = {}  # pairs of mappings that may have `<<`, which PyYAML rewrites
         self.has_duplicates = False
         self._simple = True
@@ -281,11 +281,11 @@ class YamlDocument(Document):
         """Return the location of an alias."""
         return self.aliases[bisect_left(self.aliases, (alias[0],)) + alias[1]]
 
-    def node(self, source: Parsed) -> WrittenNode:
+    def node(self, source: Parsed) -> LazyNode:
         """Return the (cached) node that wraps a PyYAML node."""
         found = self._nodes.get(id(source))
         if found is None:
-            found = self._nodes[id(source)] = WrittenNode(self, source)
+            found = self._nodes[id(source)] = LazyNode(self, source)
         return found
 
 
@@ -294,7 +294,7 @@ def offsets(event: Parsed) -> tuple[int, int]:
     return event.start_mark.index, event.end_mark.index
 
 
-class WrittenNode(Node):
+class LazyNode(Node):
     """A wrapper of a PyYAML node that computes positions on demand."""
 
     def __init__(self, document: YamlDocument, source: Parsed) -> None:

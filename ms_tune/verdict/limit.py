@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from ms_tune.errors import UsageError, closest
-from ms_tune.facts.devices import NO_CAP_BYTES, Chip, chip_named, chips, default_chip, free_of_card, pool_of
+from ms_tune.facts.devices import NO_CAP_BYTES, Chip, chips, default_chip, find_chip, free_of_card, pool_of
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB, short_gib
@@ -39,7 +39,7 @@ class Limit(Record):
     source: Message  # the rule or setting that sets the limit
 
     @property
-    def beside_bytes(self) -> int:
+    def outside_pool_bytes(self) -> int:
         """Return the free bytes outside the pool."""
         return max(self.device.free_bytes - self.bytes, 0)
 
@@ -47,7 +47,7 @@ class Limit(Record):
 def device_of(chip: str | None = None, card_bytes: int | None = None) -> Device:
     """Return the device that the user named, or the default."""
     if chip is not None:
-        found = chip_named(chip)
+        found = find_chip(chip)
         if found is None:
             known = ", ".join(name for one in chips() for name in (one.name, *(other.upper() for other in one.names)))
             near = closest(chip.upper(), known.split(", "))

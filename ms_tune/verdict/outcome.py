@@ -201,14 +201,14 @@ def _communication_item(outside: UntracedNeeds, limit: Limit) -> ReserveItem:
         return ReserveItem("communication", 0, msg("verdict.reserve.communication.unknown"), is_unknown=True)
     each = communicator_bytes(outside.buffer_mib)
     whole = outside.communicators * each
-    params = {"count": outside.communicators, "each": mib(each), "outside": mib(limit.beside_bytes)}
+    params = {"count": outside.communicators, "each": mib(each), "outside": mib(limit.outside_pool_bytes)}
     if not outside.counted:
         why = msg("verdict.reserve.communication.expected", **params)
     elif outside.groups:
         why = msg("verdict.reserve.communication.named", **params, groups=_join_names(outside.groups))
     else:
         why = msg("verdict.reserve.communication.counted", **params)
-    return ReserveItem("communication", max(whole - limit.beside_bytes, 0), why)
+    return ReserveItem("communication", max(whole - limit.outside_pool_bytes, 0), why)
 
 
 def _join_names(groups: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 FILE = "judged.json"
-OWN = "."  # the run's own folder, in ``Kept.doubts``
+RUN_FOLDER = "."  # the run's own folder, in ``Kept.doubts``
 _VERSION = 1
 _DEEPEST = 3  # nesting depth of messages
 
@@ -43,31 +43,31 @@ class RunRecord:
     # Reasons that prevent a verdict on the traces in a folder and its subfolders; `.` is the run's own.
     doubts: Mapping[str, Message] = field(default_factory=dict)
     # `max_device_memory` in bytes, from the programs that wrote the traces in a folder and its subfolders.
-    asked: Mapping[str, int] = field(default_factory=dict)
+    requested_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def rank_of(self, names: Iterable[str]) -> RankRecord | None:
         """Return the record of a rank from the names of its trace's folders."""
         return next((self.ranks[name] for name in names if name in self.ranks), None)
 
-    def asked_by(self, names: Iterable[str]) -> int | None:
+    def find_cap(self, names: Iterable[str]) -> int | None:
         """Return the ``max_device_memory`` of the program that wrote a trace in these folders."""
-        return next((self.asked[name] for name in (*names, OWN) if name in self.asked), None)
+        return next((self.requested_bytes[name] for name in (*names, RUN_FOLDER) if name in self.requested_bytes), None)
 
     def doubt_about(self, names: Iterable[str]) -> Message | None:
         """Return the reason that prevents a verdict on a trace in these folders; None if a verdict is possible."""
-        return next((self.doubts[name] for name in (*names, OWN) if name in self.doubts), None)
+        return next((self.doubts[name] for name in (*names, RUN_FOLDER) if name in self.doubts), None)
 
 
-def to_json(kept: RunRecord) -> dict[str, object]:
+def to_json(record: RunRecord) -> dict[str, object]:
     """Return the content of ``judged.json``."""
     return {
         SCHEMA_VERSION: _VERSION,
-        "chip": kept.chip,
-        "device_memory": kept.card_bytes,
-        **_outside_json(kept.outside),
-        "ranks": {name: _rank_json(rank) for name, rank in kept.ranks.items()},
-        "no_verdict": {name: _message_json(doubt) for name, doubt in kept.doubts.items()},
-        "asked": dict(kept.asked),
+        "chip": record.chip,
+        "device_memory": record.card_bytes,
+        **_outside_json(record.outside),
+        "ranks": {name: _rank_json(rank) for name, rank in record.ranks.items()},
+        "no_verdict": {name: _message_json(doubt) for name, doubt in record.doubts.items()},
+        "asked": dict(record.requested_bytes),
     }
 
 
@@ -117,7 +117,7 @@ def from_json(content: object) -> RunRecord:
     if not isinstance(content, dict) or version is None:
         return RunRecord()
     if version != _VERSION:
-        return RunRecord(doubts={OWN: msg("verdict.none.version", file=FILE, version=version)})
+        return RunRecord(doubts={RUN_FOLDER: msg("verdict.none.version", file=FILE, version=version)})
     ranks = content.get("ranks")
     found = {
         name: _read_rank(rank)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import UsageError
 from ms_tune.metrics.run import measure_runs
-from ms_tune.planning.time_scale import Clock, SeenLayer
+from ms_tune.planning.time_scale import Clock, ProfiledLayer
 from ms_tune.profile.run import analyse_profiles
-from ms_tune.readers.profile_export import holds_profile
+from ms_tune.readers.profile_export import contains_profile
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.text import msg
 
@@ -30,7 +30,7 @@ _MS = 1000.0  # microseconds
 
 def measure_clock(source: Path) -> Clock:
     """Return the step time from a training log or a profile, and from a profile also the kernel times of its layers."""
-    if holds_profile(source):
+    if contains_profile(source):
         return _read_profile_clock(analyse_profiles(source, gaps=0))
     logs = measure_runs(source)
     run = max(logs.runs, key=lambda one: one.times.count)
@@ -53,16 +53,16 @@ def _read_profile_clock(report: ProfileReport) -> Clock:
         raise UsageError(msg("metrics.step.none", why=msg("profile.verdict.empty")))
     notes = [rank.whole_capture.message for rank in report.ranks if rank.whole_capture is not None]
     seen, more = _mean_layers(report.ranks)
-    return Clock(sum(times) / len(times), seen=seen, notes=(*notes, *more))
+    return Clock(sum(times) / len(times), profiled_layers=seen, notes=(*notes, *more))
 
 
-def _mean_layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], list[Message]]:
+def _mean_layers(ranks: Sequence[RankTimes]) -> tuple[tuple[ProfiledLayer, ...], list[Message]]:
     # Return the layers of the longest layer list, each averaged over the ranks that have it, and notes about omitted layers.
-    lists: dict[tuple[str, str], dict[int, list[SeenLayer]]] = {}
+    lists: dict[tuple[str, str], dict[int, list[ProfiledLayer]]] = {}
     for rank in ranks:
         for layer in rank.kernels.layers if rank.kernels is not None else ():
             each = [layer.microseconds.get(one, 0.0) / rank.steps / _MS for one in ScopePass]
-            lists.setdefault(layer.cells, {}).setdefault(layer.number, []).append(SeenLayer(layer.number, *each))
+            lists.setdefault(layer.cells, {}).setdefault(layer.number, []).append(ProfiledLayer(layer.number, *each))
     if not lists:
         kernels = any(rank.kernels is not None for rank in ranks)
         return (), [msg("metrics.step.no-scopes" if kernels else "metrics.step.no-kernels")]
@@ -72,7 +72,7 @@ def _mean_layers(ranks: Sequence[RankTimes]) -> tuple[tuple[SeenLayer, ...], lis
     means = []
     for number, own in sorted(lists[longest].items()):
         sums = [sum(getattr(one, name) for one in own) for name in ("forward", "backward", "twice")]
-        means.append(SeenLayer(number, *(total / len(own) for total in sums)))
+        means.append(ProfiledLayer(number, *(total / len(own) for total in sums)))
     whole = tuple(one for one in means if one.backward > 0 and one.forward + one.twice > 0)
     notes = []
     if len(whole) < len(means):

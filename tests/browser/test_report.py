@@ -60,7 +60,7 @@ def test_it_paints_soon(page: Browser) -> None:
     assert paints
 
 
-def test_hover_tells_the_block(page: Browser) -> None:
+def test_hover_shows_the_block(page: Browser) -> None:
     page.run("look(-Infinity, Infinity)")
     over = _over(page)
     _mouse(page).move_to_element_with_offset(over, 100, over.size["height"] // 2 - 20).perform()
@@ -243,7 +243,7 @@ def _search(page: Browser, text: str) -> None:
     page.wait("State.found !== null" if text else "State.found === null")
 
 
-def test_code_in_c_tells_no_place_of_a_block(page: Browser) -> None:
+def test_code_in_c_shows_no_place_of_a_block(page: Browser) -> None:
     frames = "[['/job/train.py', 3, 'main'], ['Modules/main.c', 5, 'Py_Main'], ['??', 0, 'at::empty']]"
     assert page.run(f"tellingFrame({frames})") == ["/job/train.py", 3, "main"]
     assert page.run("tellingFrame([['??', 0, 'clone']])") is None

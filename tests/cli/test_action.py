@@ -90,7 +90,7 @@ def test_a_hook_is_a_command_that_there_is(hook: dict[str, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(BASH is None or GIT is None, reason="the action runs in bash, and compares commits of git")
-def test_the_action_tells_what_a_pull_request_does_to_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_action_shows_what_a_pull_request_does_to_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_BASE_REF", "main")
     file = tmp_path / "train.yaml"
     shutil.copy(data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml", file)
@@ -127,7 +127,7 @@ def test_what_the_action_cannot_read_is_an_annotation_too(
 @pytest.mark.slow
 @pytest.mark.skipif(BASH is None or GIT is None, reason="the action runs in bash, and compares commits of git")
 @pytest.mark.parametrize("language", Language)
-def test_a_checkout_without_the_base_is_told_what_to_fetch(
+def test_a_checkout_without_the_base_is_reported_what_to_fetch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: Language
 ) -> None:
     monkeypatch.setenv("GITHUB_BASE_REF", "main")

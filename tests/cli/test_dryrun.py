@@ -178,7 +178,7 @@ class TestText:
         assert "next: ms-tune dryrun your_config.yaml" in out
         assert "warning" not in err
 
-    def test_what_lives_for_the_whole_run_stands_beside_theory(self, ms_tune: Run, child: Child) -> None:
+    def test_what_lives_for_the_whole_run_is_next_to_theory(self, ms_tune: Run, child: Child) -> None:
         child(good_child())
         out = ms_tune("--layers", "4", "-v")[1]
         assert "Persistent memory, measured vs. expected (stage 0, 4 layers):" in out
@@ -207,8 +207,8 @@ class TestText:
         child(good_child(3 * GIB, 4 * GIB))
         english = ms_tune("--layers", "4", "-v")[1]
         chinese = ms_tune("--layers", "4", "-v", "--lang", "zh")[1]
-        told = "结论：显存充足。阶段 0 需要 4.4 GiB（含碎片和预留），可用 56.8 GiB，余 52.4 GiB"
-        assert chinese.splitlines()[0] == told
+        reported = "结论：显存充足。阶段 0 需要 4.4 GiB（含碎片和预留），可用 56.8 GiB，余 52.4 GiB"
+        assert chinese.splitlines()[0] == reported
         size = re.compile(r"[\d.]+ GiB")
         assert size.findall(chinese) == size.findall(english)
         assert "peak" not in chinese
@@ -235,7 +235,7 @@ class TestText:
             ((), GIB, "ms-tune dryrun your_config.yaml"),
         ],
     )
-    def test_the_next_command_is_told(
+    def test_the_next_command_is_reported(
         self,
         ms_tune: Run,
         child: Child,
@@ -314,30 +314,30 @@ class TestOneJudge:
         peak, footprint, options, verdict, code = case
         child(good_child(peak * GIB, footprint * GIB))
         done, out, _ = ms_tune("--json", "--run-dir", "kept", "--no-extrapolate", "--layers", "4", *options)
-        told = {key: json.loads(out)[key] for key in FACTS}
-        assert (done, told["verdict"]) == (code, verdict)
+        shown = {key: json.loads(out)[key] for key in FACTS}
+        assert (done, shown["verdict"]) == (code, verdict)
         allowed = [option for option in options if option == "--allow-tight"]
         for command in ("memory", "memory what-if"):
             done = main([*command.split(), "kept", "--json", *allowed])
             again = json.loads(capsys.readouterr().out)
-            assert {key: again[key] for key in FACTS} == told
+            assert {key: again[key] for key in FACTS} == shown
             assert done == code or (command == "memory what-if" and code == 0)  # where waste of the pool is a finding
         (variant,) = json.loads(
             ms_tune("--json", "--layers", "4", "--no-extrapolate", *options, "--sweep", "training_config.seed=1")[1]
         )["variants"]
-        assert {key: variant["result"][key] for key in FACTS} == told
+        assert {key: variant["result"][key] for key in FACTS} == shown
 
     def test_also_about_a_whole_model_of_which_few_layers_ran(
         self, ms_tune: Run, capsys: pytest.CaptureFixture[str], child: Child
     ) -> None:
         child(fakes.layered_child(layer=4 * GIB))
         code, out, _ = ms_tune("--json", "--run-dir", "kept", "--stage", "0", "--layers", "4", "config.yaml")
-        told = {key: json.loads(out)[key] for key in FACTS}
-        assert (code, told["verdict"]) == (1, "does-not-fit")
+        shown = {key: json.loads(out)[key] for key in FACTS}
+        assert (code, shown["verdict"]) == (1, "does-not-fit")
         for command in ("memory", "memory what-if"):
             assert main([*command.split(), "kept", "--json"]) == 1
             again = json.loads(capsys.readouterr().out)
-            assert {key: again[key] for key in FACTS} == told
+            assert {key: again[key] for key in FACTS} == shown
 
 
 class TestExitCodes:
@@ -378,7 +378,7 @@ class TestCheck:
         monkeypatch.setattr(check, "find_mindspore", lambda *_: MindSpore("2.9.0", tmp_path))
         monkeypatch.setattr(check, "find_real_cann", lambda: None)
         monkeypatch.setattr(check, "check_supported", lambda _: None)
-        monkeypatch.setattr(check, "stand_ins_built", lambda _: tmp_path / "stand-in")
+        monkeypatch.setattr(check, "find_built_stand_ins", lambda _: tmp_path / "stand-in")
         monkeypatch.setattr(check, "installed_version", {"mindspore": "2.9.0", "numpy": "1.26.4"}.get)
         return tmp_path
 

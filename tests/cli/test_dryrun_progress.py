@@ -35,7 +35,7 @@ def task(stage: int) -> Task:
     return Task(f"rank_{stage}", {}, (), stage, 4, 1, 60, 0, stage, 2)
 
 
-def told(patch: pytest.MonkeyPatch, *, terminal: bool) -> str:
+def show_progress(patch: pytest.MonkeyPatch, *, terminal: bool) -> str:
     stream = Stream(terminal=terminal)
     patch.setattr(sys, "stderr", stream)
     patch.setattr(dryrun_progress, "width_of", lambda _stream: 80)
@@ -69,7 +69,7 @@ def screens(text: str) -> list[list[str]]:
 
 
 def test_a_terminal_shows_every_running_process_and_is_left_clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = screens(told(monkeypatch, terminal=True))
+    shown = screens(show_progress(monkeypatch, terminal=True))
     last = next(lines for lines in reversed(shown) if len(lines) == 4)
     assert [line.split(":")[0] for line in last] == [
         "stage 0, 2 layers",
@@ -82,7 +82,7 @@ def test_a_terminal_shows_every_running_process_and_is_left_clean(monkeypatch: p
 
 
 def test_elsewhere_a_short_run_shows_what_is_not_about_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert told(monkeypatch, terminal=False).splitlines() == [
+    assert show_progress(monkeypatch, terminal=False).splitlines() == [
         "waiting for another process that builds the same stubs …"
     ]
 
@@ -141,13 +141,13 @@ def test_what_takes_a_while_is_done_once_and_only_when_a_process_runs(monkeypatc
     assert done == ["loaded"]
 
 
-def test_smaller_processes_take_less_and_the_last_ones_tell_most() -> None:
+def test_smaller_processes_take_less_and_the_last_ones_show_most() -> None:
     tasks = [replace(task(stage), layers=8 if stage < 2 else 4) for stage in range(12)]
     pace = Pace(tasks)
     pace.state(tasks[0], TaskState("start", 0, 0, None, 0.0))
     pace.end(tasks[0], ProcessEnd(0, 240.0))
-    assert pace.left() == 240 + 10 * 180  # half as many layers
+    assert pace.remaining_seconds() == 240 + 10 * 180  # half as many layers
     for number in range(1, 8):
         pace.state(tasks[number], TaskState("start", 0, 0, None, 0.0))
         pace.end(tasks[number], ProcessEnd(0, 240.0 if number < 4 else 20.0))
-    assert pace.left() == 4 * 20  # the machine was busy before
+    assert pace.remaining_seconds() == 4 * 20  # the machine was busy before

@@ -153,7 +153,7 @@ def test_progress_names_each_process(monkeypatch: pytest.MonkeyPatch, ms_tune: R
 
 
 @pytest.mark.slow
-def test_compiling_only_is_told(ms_tune: Run) -> None:
+def test_compiling_only_is_reported(ms_tune: Run) -> None:
     code, out, _ = ms_tune("--layers", "4", "--level", "0", "--no-extrapolate", "config.yaml")
     assert code == 0
     assert out.startswith("Compiled 4 stages. ")
@@ -188,7 +188,7 @@ class TestSweep:
         assert "2.00" in text  # 8 layers
         assert "−1.00 GiB" in text
 
-    def test_what_all_variants_share_is_told_once(self, ms_tune: Run) -> None:
+    def test_what_all_variants_share_is_reported_once(self, ms_tune: Run) -> None:
         shared = "parallel_config.micro_batch_num=16"
         out = ms_tune("--set", shared, *self.SWEEP[:-1], "model.model_config.num_hidden_layers=64,32", "config.yaml")[1]
         assert out.count(shared) == 1
@@ -246,7 +246,7 @@ class TestPage:
             ("config.yaml/report.html", "config.yaml/report.html: cannot write"),
         ],
     )
-    def test_a_place_that_cannot_be_written_is_told_before_anything_runs(
+    def test_a_place_that_cannot_be_written_is_reported_before_anything_runs(
         self, ms_tune: Run, place: str, said: str
     ) -> None:
         code, out, err = ms_tune("--layers", "4", "--html", place, "config.yaml")
@@ -255,7 +255,7 @@ class TestPage:
         assert not Path("ms-tune-runs").exists()
 
     @pytest.mark.slow
-    def test_without_traces_there_is_none_and_that_is_told(self, ms_tune: Run) -> None:
+    def test_without_traces_there_is_none_and_that_is_reported(self, ms_tune: Run) -> None:
         code, _, err = ms_tune("--layers", "4", "--level", "0", "--html", "report.html", "config.yaml")
         assert code == 0
         assert "warning: report.html was not written" in err

@@ -164,9 +164,9 @@ def test_mistakes_are_explained(
     capsys: pytest.CaptureFixture[str], table: Path, sapp: Path, arguments: list[str], words: str
 ) -> None:
     assert main(["fit", *(argument.format(table=table, sapp=sapp) for argument in arguments)]) == ExitCode.USAGE
-    told = capsys.readouterr().err
-    assert words in told
-    assert "Traceback" not in told
+    output = capsys.readouterr().err
+    assert words in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.slow

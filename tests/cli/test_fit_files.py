@@ -71,10 +71,10 @@ class TestSeconds:
         step.idle(20_000.0, late=0.0).write(tmp_path / "prof")
         arguments = ["fit", "--table", str(table), "--effort", "quick", "--calibrate", str(tmp_path / "prof")]
         assert main([*arguments, "--json"]) == ExitCode.OK
-        told = json.loads(capsys.readouterr().out)["seconds_of_step"]
-        assert told["measured"] == pytest.approx(step.now / 1e6)
+        result = json.loads(capsys.readouterr().out)["seconds_of_step"]
+        assert result["measured"] == pytest.approx(step.now / 1e6)
         # 4 x 2 x (1 + 2 + 1) ms now, 4 x 2 x 3 where nothing is recomputed; the rest of the step stays.
-        assert told["reference"] - told["plan"] == pytest.approx(0.008)
+        assert result["reference"] - result["plan"] == pytest.approx(0.008)
         assert main([*arguments, "-v"]) == ExitCode.OK
         assert "1 / none 2 | full 3 ms (4/4)" in " ".join(capsys.readouterr().out.split())
 
@@ -142,9 +142,9 @@ def test_mistakes_are_explained(
     table: Path, arguments: list[str], words: str, language: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fit", "--table", str(table), *arguments, "--lang", language]) == ExitCode.USAGE
-    told = capsys.readouterr()
-    assert words in told.err
-    assert (told.out, "Traceback" in told.err) == ("", False)
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert (captured.out, "Traceback" in captured.err) == ("", False)
 
 
 def test_a_measured_step_needs_the_plan_that_it_was_measured_with(

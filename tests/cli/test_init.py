@@ -50,7 +50,7 @@ def test_static_graph_templates_normalise_without_problems(template: Template) -
 
 
 @ALL
-def test_templates_tell_what_they_are(template: Template) -> None:
+def test_templates_show_what_they_are(template: Template) -> None:
     assert template.summary[Language.EN].isascii()
     assert re.search("[一-鿿]", template.summary[Language.ZH])
     assert template.file.parent.name == template.dialect.value.replace("-", "_")

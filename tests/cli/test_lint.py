@@ -228,7 +228,7 @@ def test_what_is_no_checklist(capsys: pytest.CaptureFixture[str], tmp_path: Path
         ("some.yaml", "builds on this file"),
     ],
 )
-def test_a_base_that_is_not_followed_is_told(
+def test_a_base_that_is_not_followed_is_reported(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, base: str, reason: str
 ) -> None:
     (tmp_path.parent / "b.yaml").write_text("trainer: {}\n")

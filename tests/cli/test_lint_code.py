@@ -93,7 +93,7 @@ def test_a_comment_that_ignores_keeps_the_fix_away(capsys: pytest.CaptureFixture
     assert (project / "a.sh").read_text() == text.replace("  # ms-tune: ignore[MST812]", "")
 
 
-def test_json_tells_the_edits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_shows_the_edits(capsys: pytest.CaptureFixture[str]) -> None:
     findings = json.loads(run(capsys, "--json", *FILES)[1])["findings"]
     for file, text, wanted in zip(FILES, (SHELL, PYTHON), (ALL_SHELL, ALL_PYTHON), strict=True):
         edits = [edit for one in findings if one["file"] == file for edit in one["fix"]["edits"]]
@@ -107,7 +107,7 @@ def test_json_tells_the_edits(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_sarif_tells_the_edits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sarif_shows_the_edits(capsys: pytest.CaptureFixture[str]) -> None:
     log = json.loads(run(capsys, "--format", "sarif", *FILES)[1])
     jsonschema.Draft4Validator(SCHEMA).validate(log)
     changes: list[Any] = [

@@ -134,9 +134,9 @@ class TestHelp:
         monkeypatch.setenv("COLUMNS", "1000")
         whole = run(capsys, *words, "--help")[1]
         monkeypatch.setenv("COLUMNS", "80")
-        told = run(capsys, *words, "--help")[1]
-        assert max(map(text_width, told.splitlines())) <= 80
-        joined = re.sub(r" \\\n +", " ", told)
+        reported = run(capsys, *words, "--help")[1]
+        assert max(map(text_width, reported.splitlines())) <= 80
+        joined = re.sub(r" \\\n +", " ", reported)
         for line in whole.splitlines():
             example = re.fullmatch(r" +(ms-tune .*?)(  .*)?", line)
             if example and not example[2]:
@@ -208,7 +208,7 @@ MISTAKES = (
 class TestUsageErrors:
     @pytest.mark.parametrize("locale", ["C", "zh_CN.UTF-8"])
     @pytest.mark.parametrize(("arguments", "named"), MISTAKES)
-    def test_a_mistake_is_told_with_a_hint(
+    def test_a_mistake_is_reported_with_a_hint(
         self,
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
@@ -249,7 +249,7 @@ class TestUsageErrors:
         }
         assert asked[language] in err
 
-    def test_an_option_before_the_command_is_put_behind_it_as_a_shell_takes_it(
+    def test_an_option_before_the_command_is_moved_after_it_as_a_shell_takes_it(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert "ms-tune lint --json 'my file.yaml'" in run(capsys, "--json", "lint", "my file.yaml")[2]
@@ -267,7 +267,7 @@ class TestLanguage:
             (("dryrun", "--layers", "0"), Language.EN),
         ],
     )
-    def test_it_may_stand_before_and_behind_the_command(
+    def test_it_may_be_before_and_after_the_command(
         self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: Language
     ) -> None:
         code, _, err = run(capsys, *arguments)
@@ -339,7 +339,7 @@ class TestExitCodes:
         assert [ExitCode.OK, ExitCode.FINDINGS, ExitCode.USAGE, ExitCode.INTERNAL] == [0, 1, 2, 3]
 
     @pytest.mark.parametrize(
-        ("error", "code", "told"),
+        ("error", "code", "outcome"),
         [
             *(
                 (
@@ -362,10 +362,10 @@ class TestExitCodes:
             (KeyboardInterrupt(), 130, "interrupted\n"),
         ],
     )
-    def test_what_is_no_defect_is_told_without_a_traceback(
-        self, ends: Callable[..., object], error: BaseException, code: int, told: str
+    def test_what_is_no_defect_is_reported_without_a_traceback(
+        self, ends: Callable[..., object], error: BaseException, code: int, outcome: str
     ) -> None:
-        assert ends(error) == (code, "", told)
+        assert ends(error) == (code, "", outcome)
 
     def test_ctrl_c_in_chinese(self, ends: Callable[..., object]) -> None:
         assert ends(KeyboardInterrupt(), "--lang", "zh") == (130, "", "已中断\n")
@@ -413,7 +413,7 @@ class TestProcess:
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
     @pytest.mark.parametrize("arguments", [("--help",), ("rule", "--all")])
-    def test_a_full_disk_is_told_without_a_traceback(self, arguments: tuple[str, ...]) -> None:
+    def test_a_full_disk_is_reported_without_a_traceback(self, arguments: tuple[str, ...]) -> None:
         with Path("/dev/full").open("wb") as full:
             done = process(*arguments, stdout=full.fileno())
         assert (done.returncode, done.stderr) == (
@@ -470,13 +470,13 @@ def test_colours_are_for_terminals(terminal: bool, environment: dict[str, str], 
     ours, theirs = pty.openpty()  # stands in for a terminal
     try:
         done = process("nonsense", stderr=theirs if terminal else subprocess.PIPE, env={"TERM": "xterm", **environment})
-        told = os.read(ours, 65536) if terminal else done.stderr
+        reported = os.read(ours, 65536) if terminal else done.stderr
     finally:
         os.close(ours)
         os.close(theirs)
     assert done.returncode == 2
-    assert told.startswith(begins)
-    assert (b"\033" in told) is (begins == RED)
+    assert reported.startswith(begins)
+    assert (b"\033" in reported) is (begins == RED)
 
 
 class TestNumbersOfThousandsOfDigits:

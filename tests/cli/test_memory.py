@@ -86,7 +86,7 @@ def test_a_run_on_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert main(["memory", "export", str(tmp_path), option, str(tmp_path / name)]) == ExitCode.OK
 
 
-def test_refused_rows_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_rows_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = (SMALL / "asc2" / "memory_block.csv").read_text().splitlines()
     lines[5] = "damaged"
     (tmp_path / "memory_block.csv").write_text("\n".join(lines[:40]) + "\n" + lines[40][:30])

@@ -111,10 +111,10 @@ def test_memory_side_by_side_and_what_is_not_proved_of_it(
         ]
         assert ("HyperParallel 1.0" in " ".join(out.split())) is (mark in out) is bool(marks)
         assert main(command(config, "--dryrun", "--json")) == 0
-        told = json.loads(capsys.readouterr().out)["memory"]
-        (stage,) = told["stages"]
+        result = json.loads(capsys.readouterr().out)["memory"]
+        (stage,) = result["stages"]
         assert (stage["old_peak_bytes"], stage["weights_and_optimizer_by_theory"]) == (3 * MIB, [MIB, MIB])
-        assert len(told["unproved"]) == len(marks)
+        assert len(result["unproved"]) == len(marks)
         unproved.clear()
     assert [one[1:] for one in asked] == [((0, 1), True), (StageChoice.ALL, True)] * 2
     assert main(command(config, "--dryrun", "--stages", "x")) == 2
@@ -162,10 +162,10 @@ def test_the_difference_is_explained(
     assert sums == ["+20.0", "+10.0"]
     assert main(command(config, "--dryrun", "--json")) == 0
     (stage,) = json.loads(capsys.readouterr().out)["memory"]["stages"]
-    told = stage["explained"]
-    assert (told["layers"], told["old_phase"], told["new_phase"]) == (2, "forward", None)
-    assert told["bytes_of_each_further_layer"] == [10 * MIB, 12 * MIB]
-    assert [(one["kind"], one["side"], one["bytes"]) for one in told["differences"]][:3] == [
+    reported = stage["explained"]
+    assert (reported["layers"], reported["old_phase"], reported["new_phase"]) == (2, "forward", None)
+    assert reported["bytes_of_each_further_layer"] == [10 * MIB, 12 * MIB]
+    assert [(one["kind"], one["side"], one["bytes"]) for one in reported["differences"]][:3] == [
         ("kept", "new", 20 * MIB),
         ("passing", "new", 30 * MIB),
         ("passing", "old", 19 * MIB),

@@ -158,18 +158,18 @@ def test_what_to_do_is_said(typed: str, language: Language, capsys: pytest.Captu
     words = typed.split()
     behind = words.index("--") if "--" in words else len(words)
     code = main([*words[:behind], "--lang", language.value, *words[behind:]] if "--lang" not in words else words)
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     assert code == ExitCode.USAGE
-    assert "Traceback" not in told.err
-    assert MISTAKES[typed] in told.err
-    lines = [line for line in told.err.splitlines() if not line.startswith(" ")]
-    assert len(lines) == 1, told.err
+    assert "Traceback" not in captured.err
+    assert MISTAKES[typed] in captured.err
+    lines = [line for line in captured.err.splitlines() if not line.startswith(" ")]
+    assert len(lines) == 1, captured.err
     command = words[0] if words[0] in COMMANDS else ""
-    for named, options in re.findall(r"(?:ms-tune (\S+))?([^\n]*?(?=ms-tune|$))", told.err.partition("\n  ")[2]):
+    for named, options in re.findall(r"(?:ms-tune (\S+))?([^\n]*?(?=ms-tune|$))", captured.err.partition("\n  ")[2]):
         known = offered(named or command, language)
-        assert {option for option in re.findall(r"(?<![\w-])--[a-z-]+(?!\w)", options) if known} <= known, told.err
+        assert {option for option in re.findall(r"(?<![\w-])--[a-z-]+(?!\w)", options) if known} <= known, captured.err
     if language is Language.ZH and "--lang" not in words:
-        assert any("\u4e00" <= letter <= "\u9fff" for letter in told.err)
+        assert any("\u4e00" <= letter <= "\u9fff" for letter in captured.err)
 
 
 def process(*words: str, **options: object) -> subprocess.CompletedProcess[str]:

@@ -470,14 +470,14 @@ def test_sizes_that_contradict_what_the_config_takes_from_other_files(
     (config.parent / "net").mkdir()
     (config.parent / "net" / "config.json").write_text('{"model_type": "qwen3", "num_hidden_layers": 4}')
     config.write_text("base_config: base.yaml\n")
-    for option, value, told in (
+    for option, value, outcome in (
         ("--layers", "5", "config.json: num_hidden_layers"),
         ("--stages", "3", "pipeline_stage"),
     ):
         assert main(["normalize-recompute", "--lang", "en", option, value, str(config)]) == 2
         error = capsys.readouterr().err
         assert f"{option} {value} contradicts the config" in error
-        assert told in error
+        assert outcome in error
     assert main(["normalize-recompute", "--layers", "4", "--stages", "2", str(config)]) < 2
 
 

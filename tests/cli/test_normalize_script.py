@@ -116,7 +116,7 @@ def test_what_does_not_work(
         ),
     ],
 )
-def test_what_cannot_be_told(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_determined(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(written(tmp_path, text)) == 2
     assert said in capsys.readouterr().err
 
@@ -192,13 +192,13 @@ def test_absurd_scripts_are_refused_at_once(tmp_path: Path, capsys: pytest.Captu
     assert "1002 arguments" in capsys.readouterr().err
 
 
-def test_what_nobody_sets_is_left_out_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_nobody_sets_is_left_out_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = SCRIPT.replace("pretrain_gpt.py", "pretrain_gpt.py $MEM_ARGS")
     assert script != SCRIPT
     assert run(written(tmp_path, SCRIPT)) == 0
     plain = capsys.readouterr().out
     run(written(tmp_path, script))
-    told = capsys.readouterr()
-    assert "does not set $MEM_ARGS" in told.out + told.err
-    assert plain.partition("Fully recomputed layers")[2].rstrip() in told.out
+    captured = capsys.readouterr()
+    assert "does not set $MEM_ARGS" in captured.out + captured.err
+    assert plain.partition("Fully recomputed layers")[2].rstrip() in captured.out
     assert run(written(tmp_path, script.replace("$MEM_ARGS", "$(cat more)"))) == 2

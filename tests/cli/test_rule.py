@@ -13,7 +13,7 @@ from ms_tune.facts.query import data_folder
 from ms_tune.lint.result import FileReport, LintRequest
 from ms_tune.lint.rules import RuleEntry, all_rules, course
 from ms_tune.lint.runner import STDIN, LintRun, LintTarget, check_file
-from ms_tune.lint.settings import OWN_RULES, ProjectSettings
+from ms_tune.lint.settings import BUILTIN_RULES, ProjectSettings
 from ms_tune.report.rule import MARK, PAGES, reference
 
 RULES = all_rules()
@@ -102,7 +102,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
     assert words in err
 
 
-@pytest.mark.parametrize("rule", [one for one in OWN_RULES if one.bad], ids=lambda rule: rule.id)
+@pytest.mark.parametrize("rule", [one for one in BUILTIN_RULES if one.bad], ids=lambda rule: rule.id)
 def test_examples_of_the_linters_own_rules(rule: RuleEntry) -> None:
     for example, count in ((rule.bad, 1), (rule.good, 0)):
         job = LintRun(LintRequest(stdin=f"trainer: {{}}\n{example}".encode()), ProjectSettings(None, Path("/")))

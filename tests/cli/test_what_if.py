@@ -82,7 +82,7 @@ def test_a_limit_of_the_users_decides_what_fits(capsys: pytest.CaptureFixture[st
     assert narrow["limit_by"] == "user"
 
 
-def test_the_log_tells_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_log_shows_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
     result = report(capsys, SMALL / "over_limit")
     assert (result["limit_bytes"], result["limit_by"]) == (4 * 1024**3, "log")
     assert result["best"] is None

@@ -29,7 +29,7 @@ def ids(converted: Converted) -> set[str]:
     return {problem.id for problem in converted.problems}
 
 
-def is_said(converted: Converted) -> bool:
+def has_error(converted: Converted) -> bool:
     return any(problem.severity is Severity.ERROR for problem in converted.problems)
 
 
@@ -100,7 +100,7 @@ def test_excluded_names_stay_names_in_their_own_release_only() -> None:
     assert "convert-excludes" in ids(later)
 
 
-def test_excludes_beside_swap_have_no_effect_in_the_static_graph() -> None:
+def test_excludes_next_to_swap_have_no_effect_in_the_static_graph() -> None:
     """With swap on, MindFormers reads no exclude lists."""
     facts: dict[str, Any] = {"mode": "full", "full_layers": ["0-3"], "exclude_op": {"mlp": ["0-1"]}}
     apart = convert_plan(pynative(**facts), MINDFORMERS)
@@ -127,7 +127,7 @@ def test_swap_between_the_graphs() -> None:
     assert essence(plan) == essence(static)
     assert [layer.swap for layer in static.layers] == [layer.swap for layer in plan.layers]
     back = convert_plan(static, MINDFORMERS_PYNATIVE)
-    assert not is_said(back)
+    assert not has_error(back)
     again = plan_of(back.values, MINDFORMERS_PYNATIVE)
     assert again.layers == plan.layers
 

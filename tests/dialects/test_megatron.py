@@ -18,7 +18,7 @@ from ms_tune.enums import RecomputeMode
 from tests.oracle.make_megatron_layers import FILE, shortened
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
 from tests.oracle.megatron_layers import command_with as command
-from tests.oracle.megatron_layers import told
+from tests.oracle.megatron_layers import describe_plan
 
 EIGHT = MegatronInputs(release="2.3", layers=8, stages=2)
 
@@ -28,7 +28,9 @@ def test_what_the_frameworks_own_code_said() -> None:
     rows = json.loads(FILE.read_text("utf-8"))
     assert {row["release"] for row in rows} == {"2.2", "2.3", "26.0", "26.1"}
     assert sum(len(row["layers"]) > 1 for row in rows) > 50
-    different = [row for row in rows if shortened(told([*ALWAYS, *row["arguments"]], row["release"])) != row["layers"]]
+    different = [
+        row for row in rows if shortened(describe_plan([*ALWAYS, *row["arguments"]], row["release"])) != row["layers"]
+    ]
     assert different == []
 
 
@@ -44,10 +46,10 @@ def stops(inputs: MegatronInputs) -> str:
     return f"{failure.exception}: {failure.text}"
 
 
-def test_what_experts_recompute_besides_is_told() -> None:
-    asked = replace(EIGHT, experts=8, others={"moe_zero_memory": "level0"})
+def test_what_experts_recompute_besides_is_reported() -> None:
+    asked = replace(EIGHT, experts=8, checked_settings={"moe_zero_memory": "level0"})
     assert problems(asked) == ["zero-memory"]
-    assert problems(replace(asked, others={"moe_zero_memory": "disable"})) == []
+    assert problems(replace(asked, checked_settings={"moe_zero_memory": "disable"})) == []
     words = [*ALWAYS, "--num-layers", "8", "--num-experts", "8", "--moe-zero-memory", "level1"]
     assert problems(inputs_of(command(words, "2.3"))) == ["zero-memory"]
 
@@ -60,9 +62,9 @@ def problems(inputs: MegatronInputs) -> list[str]:
 def test_two_features_that_replace_one_function_stop_the_program_before_all_else(release: str) -> None:
     """As the real features do of these releases, whatever else stands beside them."""
     both = replace(EIGHT, release=release, stages=4, layers=16, layers_of_chunk=2, in_bubble=True, in_advance=True)
-    told = "RuntimeError: the patch of get_forward_backward_func exist !"
-    assert stops(both) == stops(replace(both, layers=17)) == stops(replace(both, number=3)) == told
-    assert stops(replace(both, schedule="dualpipev", layer_list="4,4,4,4")) == told
+    reported = "RuntimeError: the patch of get_forward_backward_func exist !"
+    assert stops(both) == stops(replace(both, layers=17)) == stops(replace(both, number=3)) == reported
+    assert stops(replace(both, schedule="dualpipev", layer_list="4,4,4,4")) == reported
     assert normalize_megatron(replace(both, in_advance=False)).failure is None
     assert remedy(both) is not None
 

@@ -173,7 +173,7 @@ def test_zero_bubble_reverses_the_second_row() -> None:
         ({"select_comm_recompute": [r".*\.norm"]}, set()),
     ],
 )
-def test_traps(values: dict[str, object], expected: set[str]) -> None:
+def test_silent_problems(values: dict[str, object], expected: set[str]) -> None:
     plan = plan_of(FLAT, **values)
     assert ids(plan) == expected
     for problem in plan.problems:

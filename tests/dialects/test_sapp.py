@@ -22,10 +22,10 @@ NONE = SappLists(None, None, None, None)
 def refusal(lists: SappLists, layers: int = 8, stages: int = 2, chunks: int = 1) -> tuple[str, dict[str, object]]:
     with pytest.raises(UsageError) as refused:
         plan_sapp(lists, Sizes(layers, stages, chunks))
-    return told(refused.value.message)
+    return split_message(refused.value.message)
 
 
-def told(message: Message) -> tuple[str, dict[str, object]]:
+def split_message(message: Message) -> tuple[str, dict[str, object]]:
     return message.id.removeprefix("plans.sapp."), dict(message.params)
 
 
@@ -73,7 +73,7 @@ def test_kinds_that_do_not_count_the_layers_recomputed_in_full() -> None:
 def parse_refusal(text: str) -> tuple[str, dict[str, object]]:
     with pytest.raises(UsageError) as refused:
         parse_sapp(text)
-    return told(refused.value.message)
+    return split_message(refused.value.message)
 
 
 @pytest.mark.parametrize(
@@ -168,14 +168,14 @@ def test_the_published_example_of_dense_layers_and_experts() -> None:
         "To put in yaml configuration:\n  offset: [[-1, 1], [0, 1]]\n  recompute: [[0, 0], [0, 0]]\n"
     )
     lists = parse_sapp(text)
-    assert sapp_lists.settle_offsets(lists, 16).offset == [[1, 0], [-1, 0]]
+    assert sapp_lists.rebase_offsets(lists, 16).offset == [[1, 0], [-1, 0]]
     assert plan_sapp(lists, Sizes(16, 2, 2)).placement == ((5, 4), (3, 4))
     for layers in (15, 12):
         with pytest.raises(UsageError):
             plan_sapp(lists, Sizes(layers, 2, 2))
 
 
-def test_lists_that_stand_there_again_need_to_say_of_what() -> None:
+def test_lists_that_are_there_again_need_to_say_of_what() -> None:
     text = printed([[[2, 1]], [[1, 2]]], [[[0, 0]], [[0, 0]]], named=False)
     assert parse_refusal(text) == ("twice", {"key": "offset"})
     text = printed([[[2, 1]], [[1, 2], [0, 0]]], [[[0, 0]], [[0, 0], [0, 0]]])

@@ -106,12 +106,12 @@ def test_what_the_framework_refuses(swap: dict[str, Any], recompute: dict[str, A
     assert words in failure(swapped(recompute=recompute, **swap))
 
 
-def test_a_pattern_for_all_layers_does_not_hide_the_ones_behind_it() -> None:
+def test_a_pattern_for_all_layers_does_not_hide_the_ones_after_it() -> None:
     """``_check_swap_recompute_conflict`` of mindformers/modules/transformer/transformer.py goes on with the next one."""
     values = RecomputeValues(recompute=False, select_recompute={"attention": True, "feed_forward": [1]})
     core = RecomputeInputs(layers=4, legacy=False, core_swap=SwapValues(swap=True, op_swap=OPERATORS), values=values)
-    told = [" ".join(line.split()) for line in normalize(core).log if isinstance(line, Warned)]
-    assert told == [
+    reported = [" ".join(line.split()) for line in normalize(core).log if isinstance(line, Warned)]
+    assert reported == [
         "attention operator in all layers that is enabled swap do not work! Because it is enabled recompute.",
         "feed_forward operator in layer 1 that is enabled swap do not work! Because it is enabled recompute.",
     ]
@@ -120,10 +120,10 @@ def test_a_pattern_for_all_layers_does_not_hide_the_ones_behind_it() -> None:
 def test_whole_layers_that_are_recomputed_are_warned_of() -> None:
     """Each layer that an entry swaps, or all of them do; one that no entry has is none."""
     words = "operator in layer {} that is enabled swap do not work! Because it is enabled recompute."
-    for layers, told in ((True, [1, 3]), ([3, 0], [3]), ([], []), (False, [])):
+    for layers, expected in ((True, [1, 3]), ([3, 0], [3]), ([], []), (False, [])):
         plan = swapped(recompute={"recompute": [1, 3]}, layer_swap=[{"backward_prefetch": 1, "layers": layers}])
         lines = [" ".join(line.split()) for line in plan.log if isinstance(line, Warned)]
-        assert lines == [f"All {words.format(layer)}" for layer in told], layers
+        assert lines == [f"All {words.format(layer)}" for layer in expected], layers
 
 
 ENTRY = {"backward_prefetch": 1, "layers": [1]}
@@ -146,7 +146,7 @@ def test_the_frameworks_words_about_swap(swap: dict[str, Any], recompute: dict[s
 
 
 @pytest.mark.parametrize(
-    ("prefetch", "told"),
+    ("prefetch", "expected"),
     [
         ("Auto", None),
         (0, None),
@@ -158,13 +158,13 @@ def test_the_frameworks_words_about_swap(swap: dict[str, Any], recompute: dict[s
         (None, "TypeError: The input value must be int, but got 'NoneType'"),
     ],
 )  # fmt: skip
-def test_what_offload_says_to_a_prefetch(prefetch: object, told: str | None) -> None:
-    if told is None:
+def test_what_offload_says_to_a_prefetch(prefetch: object, expected: str | None) -> None:
+    if expected is None:
         check_prefetch(prefetch)
         return
     with pytest.raises(FrameworkStop) as caught:
         check_prefetch(prefetch)
-    assert str(caught.value) == told
+    assert str(caught.value) == expected
 
 
 def test_entries_of_one_operator_that_agree_are_one() -> None:
@@ -177,39 +177,46 @@ def test_entries_of_one_operator_that_agree_are_one() -> None:
     }
 
 
-def traps(*entries: dict[str, Any], recompute: dict[str, Any] | None = None, **swap: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401
+def find_problems(
+    *entries: dict[str, Any],
+    recompute: dict[str, Any] | None = None,
+    **swap: Any,  # noqa: ANN401
+) -> dict[str, dict[str, Any]]:
     plan = swapped(RecomputeInputs(layers=12), recompute=recompute, **({"layer_swap": [*entries]} | swap))
     assert plan.failure is None
     return {problem.id: dict(problem.message.params) for problem in plan.problems}
 
 
-def test_traps_tell_their_layers() -> None:
+def test_silent_problems_show_their_layers() -> None:
     numbers = [11, 12, 13, -1, 3, 3]
-    assert traps({**ENTRY, "layers": numbers}) == {
+    assert find_problems({**ENTRY, "layers": numbers}) == {
         "swap-outside": {"name": "layer_swap", "layers": "12, 13, -1", "last": 11},
         "swap-repeated": {"name": "layer_swap", "layers": "3"},
     }
-    assert traps({**ENTRY, "layers": [0, 11]}) == {}
-    assert traps({**ENTRY, "layers": [*range(12, 20)]})["swap-outside"]["layers"] == "12, 13, 14, 15, 16, 17, 18, 19"
-    assert traps({**ENTRY, "layers": [*range(12, 21)]})["swap-outside"]["layers"].endswith("19, …")
-    assert traps(ENTRY, {**ENTRY, "layers": [1, 2]}) == {}  # the same once more
-    shadowed = traps(ENTRY, {**ENTRY, "backward_prefetch": 2, "layers": [5, 1]})
+    assert find_problems({**ENTRY, "layers": [0, 11]}) == {}
+    assert (
+        find_problems({**ENTRY, "layers": [*range(12, 20)]})["swap-outside"]["layers"]
+        == "12, 13, 14, 15, 16, 17, 18, 19"
+    )
+    assert find_problems({**ENTRY, "layers": [*range(12, 21)]})["swap-outside"]["layers"].endswith("19, …")
+    assert find_problems(ENTRY, {**ENTRY, "layers": [1, 2]}) == {}  # the same once more
+    shadowed = find_problems(ENTRY, {**ENTRY, "backward_prefetch": 2, "layers": [5, 1]})
     assert shadowed == {"swap-shadowed": {"name": "layer_swap", "layers": "1"}}
-    assert traps(ENTRY, recompute={"recompute": [1, 2]}) == {"swap-recomputed": {"layers": "1"}}
-    assert traps(ENTRY, recompute={"recompute": [2]}) == {}
-    both = traps(recompute={"select_recompute": {"a": [1, 2]}}, op_swap=[{**ENTRY, "op_name": "a"}])
+    assert find_problems(ENTRY, recompute={"recompute": [1, 2]}) == {"swap-recomputed": {"layers": "1"}}
+    assert find_problems(ENTRY, recompute={"recompute": [2]}) == {}
+    both = find_problems(recompute={"select_recompute": {"a": [1, 2]}}, op_swap=[{**ENTRY, "op_name": "a"}])
     assert both == {"swap-select": {"pattern": "a", "layers": "1"}}
-    repeated = traps(ENTRY, recompute={"select_recompute": [4, 4]})
+    repeated = find_problems(ENTRY, recompute={"select_recompute": [4, 4]})
     assert repeated == {"swap-repeated": {"name": "select_recompute", "layers": "4"}}
-    repeated = traps(ENTRY, recompute={"select_recompute": {"a": [1], "b": [2, 2]}})
+    repeated = find_problems(ENTRY, recompute={"select_recompute": {"a": [1], "b": [2, 2]}})
     assert repeated == {"swap-repeated": {"name": "select_recompute['b']", "layers": "2"}}
 
 
-def test_swap_over_stages_and_beside_excludes() -> None:
+def test_swap_over_stages_and_next_to_excludes() -> None:
     """Before 1.8 no layer gets a stage while swap is on; excludes never count beside it."""
-    for version, stages, told in (("1.7", 1, False), ("1.7", 2, True), ("1.8", 2, False)):
+    for version, stages, expected in (("1.7", 1, False), ("1.7", 2, True), ("1.8", 2, False)):
         plan = swapped(RecomputeInputs(layers=4, stages=stages, version=version))
-        assert ("swap-no-stage" in ids(plan)) is told
+        assert ("swap-no-stage" in ids(plan)) is expected
     plan = swapped(recompute={"select_recompute_exclude": True, "select_comm_recompute_exclude": [1]})
     (problem,) = (problem for problem in plan.problems if problem.id == "swap-no-exclude")
     assert problem.message.params == {"keys": "select_recompute_exclude, select_comm_recompute_exclude"}

@@ -45,7 +45,7 @@ def unmatched(name: str, variant: str = "", *, legacy: bool = True, **values: ob
     ],
 )
 def test_finding(pattern: str, operators: list[str], cells: list[str], text: str) -> None:
-    found = find(TREE, pattern, takes_cells=True)
+    found = find(TREE, pattern, matches_cells=True)
     assert list(found.operators) == operators
     assert list(found.cells) == cells
     assert found.text.removeprefix(" ").removeprefix(".") == text.removeprefix(" ").removeprefix(".")

@@ -123,12 +123,12 @@ def failed(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> list[s
         if option in ("--html", "--write"):
             Path(file).unlink(missing_ok=True)  # an earlier example's
     code = main(rest)
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     if output:
-        Path(output).write_text(told.out, "utf-8")
-    fine = code in (ExitCode.OK, ExitCode.FINDINGS) and "Traceback" not in told.err
-    wide = [] if _WHOLE_OUTPUT & {*rest} else [*too_wide(told.out), *in_chinese(rest, capsys)]
-    return [*([] if fine else [f"{' '.join(rest)}: exit code {code}: {told.err}"]), *wide]
+        Path(output).write_text(captured.out, "utf-8")
+    fine = code in (ExitCode.OK, ExitCode.FINDINGS) and "Traceback" not in captured.err
+    wide = [] if _WHOLE_OUTPUT & {*rest} else [*too_wide(captured.out), *in_chinese(rest, capsys)]
+    return [*([] if fine else [f"{' '.join(rest)}: exit code {code}: {captured.err}"]), *wide]
 
 
 def in_chinese(rest: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -136,9 +136,9 @@ def in_chinese(rest: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]
     if {"--html", "--write", "--fix", "--lang", "--effort"} & {*rest} or rest[0] == "init" or "--" in rest:
         return []
     main([*rest, "--lang", "zh"])
-    told = capsys.readouterr()
-    marks = [line for line in (*told.out.splitlines(), *told.err.splitlines()) if _ASCII_MARK.search(line)]
-    return [*too_wide(told.out), *marks]
+    captured = capsys.readouterr()
+    marks = [line for line in (*captured.out.splitlines(), *captured.err.splitlines()) if _ASCII_MARK.search(line)]
+    return [*too_wide(captured.out), *marks]
 
 
 def too_wide(text: str) -> list[str]:

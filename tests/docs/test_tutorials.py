@@ -41,7 +41,7 @@ def steps(text: str) -> Iterator[tuple[list[list[str]], list[str]]]:
     yield commands, []
 
 
-def said(text: str) -> set[str]:
+def screen_lines(text: str) -> set[str]:
     """Return the lines of a screen without times and trailing blanks."""
     return {_TIME.sub("TIME", line.rstrip()) for line in text.splitlines()}
 
@@ -78,6 +78,6 @@ def test_screens_are_what_the_commands_print(
                 main([*words[1:], "--lang", "zh" if ".zh." in name else "en"])
                 printed += capsys.readouterr().out
         screens += bool(screen)
-        wrong += [line for line in screen if not said(line) <= said(printed)]
+        wrong += [line for line in screen if not screen_lines(line) <= screen_lines(printed)]
     assert screens
     assert wrong == []

@@ -15,8 +15,8 @@ from mindspore.mint.distributed import get_process_group_ranks, recv_object_list
 
 from ms_tune.dryrun.child.pynative_compat import (
     know_who_is_in_a_group,
+    receive_stage_input,
     spread_tokens_evenly,
-    take_what_the_stage_before_hands_over,
 )
 
 
@@ -71,7 +71,7 @@ def main(out: Path) -> None:
     know_who_is_in_a_group()
     spread_tokens_evenly(Dispatcher)
     spread_tokens_evenly(EarlierDispatcher)
-    take_what_the_stage_before_hands_over((128, 1, 64), "bfloat16")
+    receive_stage_input((128, 1, 64), "bfloat16")
     received: list[Any] = [None]
     recv_object_list(received, src=1)
     ((shape, dtype),) = received[0]

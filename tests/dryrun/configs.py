@@ -137,7 +137,7 @@ def prepare_mindformers(
 ) -> PreparedRun:
     """A run of MindFormers."""
     return mindformers.prepare_mindformers(
-        mindformers.settle_config(Job(source_of(config), dialect=Dialect.MINDFORMERS), devices),
+        mindformers.prepare_config(Job(source_of(config), dialect=Dialect.MINDFORMERS), devices),
         "config.yaml",
         request or DryrunRequest(),
     )

@@ -57,13 +57,13 @@ def reason_of(simulated: dict[str, Any], computed: dict[str, Any]) -> str:
             return f"{kind}{too}: {simulated[kind]}"
     shapes, true = ([shape for shape, _ in one.get("outputs", [])] for one in (simulated, computed))
     if true and shapes != true:
-        return f"{'bound' if _holds(shapes, true) else 'shape'}: {shapes}, on the CPU {true}"
+        return f"{'bound' if _is_bound(shapes, true) else 'shape'}: {shapes}, on the CPU {true}"
     if simulated.get("gradients") != simulated.get("inputs"):
         return f"gradient: {simulated['gradients']}"
     return ""
 
 
-def _holds(shapes: list[list[int]], true: list[list[int]]) -> bool:
+def _is_bound(shapes: list[list[int]], true: list[list[int]]) -> bool:
     """Whether results are nowhere smaller than they would be: MindSpore's values decide their size, ms-tune gives the largest."""
     return [len(one) for one in shapes] == [len(one) for one in true] and all(
         size >= real for one, other in zip(shapes, true, strict=True) for size, real in zip(one, other, strict=True)

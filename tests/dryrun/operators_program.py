@@ -58,7 +58,7 @@ def _flat(result: Any) -> list[Tensor]:  # noqa: ANN401 - what an operator gives
     return [result] if isinstance(result, Tensor) else []
 
 
-def _made(call: str, device: str) -> dict[str, Any]:
+def _run_call(call: str, device: str) -> dict[str, Any]:
     """What a call gives, forward and backward."""
     ms.set_device(device)
     names = {"ms": ms, "mint": mint, "nn": nn, "ops": ops, "F": mint.nn.functional, "Tensor": Tensor}
@@ -104,7 +104,7 @@ def _begin(call: str, device: str) -> tuple[int, int]:
     if not pid:
         os.setsid()
         os.close(read)
-        os.write(write, json.dumps(_made(call, device)).encode())
+        os.write(write, json.dumps(_run_call(call, device)).encode())
         os.kill(os.getpid(), signal.SIGKILL)  # what MindSpore does at its end is nobody's call
     os.close(write)
     return pid, read
@@ -112,9 +112,9 @@ def _begin(call: str, device: str) -> tuple[int, int]:
 
 def _end(read: int, status: int) -> dict[str, Any]:
     with os.fdopen(read, "rb") as pipe:
-        told = pipe.read()
-    if told:
-        found: dict[str, Any] = json.loads(told)
+        output = pipe.read()
+    if output:
+        found: dict[str, Any] = json.loads(output)
         return found
     ended = os.waitstatus_to_exitcode(status)
     return {"ended": signal.Signals(-ended).name if ended < 0 else f"exit code {ended}"}

@@ -19,10 +19,10 @@ from ms_tune.dryrun.cann_sim.environment import (
     Backend,
     Cann,
     MindSpore,
+    find_built_stand_ins,
     find_mindspore,
     find_real_cann,
     prepare_cann,
-    stand_ins_built,
 )
 from ms_tune.errors import MissingExtraError, StandInBuildError, UnsupportedError
 from ms_tune.text import Language, Message, render
@@ -126,7 +126,7 @@ class TestEnvironment:
 
 class TestWhoIsServed:
     @pytest.mark.parametrize("version", ["2.6.0", "2.1.0", "2.11.0", "2.70.0", "3.0.0", "1.10.1"])
-    def test_other_versions_are_not_and_are_told_which_are(
+    def test_other_versions_are_not_and_are_reported_which_are(
         self, version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr(platform, "system", lambda: "Linux")
@@ -241,12 +241,12 @@ class TestBuild:
 
     def test_it_is_announced_once_and_kept(self, mindspore: MindSpore) -> None:
         said: list[Message] = []
-        assert stand_ins_built(mindspore) is None
+        assert find_built_stand_ins(mindspore) is None
         first = prepare_cann(mindspore, said.append)
         again = prepare_cann(mindspore, said.append)
         assert first == again
         assert [message.id for message in said] == ["dryrun.build.start"]
-        assert stand_ins_built(mindspore) == first.home.parent
+        assert find_built_stand_ins(mindspore) == first.home.parent
 
     def test_another_build_of_mindspore_gets_stand_ins_of_its_own(
         self, mindspore: MindSpore, home: Path, tmp_path: Path
@@ -263,11 +263,11 @@ class TestBuild:
         info.write_text("custom_opp_compiler_version=8.2.0\n", encoding="utf-8")
         assert environment._cann_version(tmp_path) == "8.2.0"
 
-    def test_a_full_disk_is_told(self, mindspore: MindSpore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_full_disk_is_reported(self, mindspore: MindSpore, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*_: object) -> NoReturn:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         monkeypatch.setattr(environment, "compile_library", full)
         with pytest.raises(StandInBuildError, match="no space left on the disk"):
             prepare_cann(mindspore, lambda _: None)
-        assert stand_ins_built(mindspore) is None
+        assert find_built_stand_ins(mindspore) is None

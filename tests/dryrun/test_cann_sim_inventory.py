@@ -80,7 +80,7 @@ class TestSmallPlugin:
 
 
 @needs_elftools
-def test_a_wheel_without_an_ascend_plugin_is_told(tmp_path: Path) -> None:
+def test_a_wheel_without_an_ascend_plugin_is_reported(tmp_path: Path) -> None:
     (tmp_path / "lib" / "plugin").mkdir(parents=True)
     with pytest.raises(FileNotFoundError, match=re.escape("libmindspore_ascend.so.2")):
         take_inventory(tmp_path)

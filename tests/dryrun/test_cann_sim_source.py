@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.dryrun.cann_sim import inventory
-from ms_tune.dryrun.cann_sim.inventory import read_shared_library, source_text, stand_in_for
+from ms_tune.dryrun.cann_sim.inventory import define_stand_in, read_shared_library, source_text
 from tests.dryrun.machine import (
     C_COMPILER,
     needs_c_compiler,
@@ -88,12 +88,12 @@ STATUS = (
 
 @pytest.mark.parametrize(("symbol", "macro"), EXPECTED.items())
 def test_a_function_that_must_do_more_than_return_gets_its_macro(symbol: str, macro: str) -> None:
-    assert stand_in_for(symbol) == macro.format(symbol)
+    assert define_stand_in(symbol) == macro.format(symbol)
 
 
 @pytest.mark.parametrize("symbol", STATUS)
 def test_every_other_function_returns_zero(symbol: str) -> None:
-    assert stand_in_for(symbol) == f"RETURNS_ZERO({symbol})"
+    assert define_stand_in(symbol) == f"RETURNS_ZERO({symbol})"
 
 
 @needs_c_compiler
@@ -127,7 +127,7 @@ def test_the_library_exports_exactly_the_symbols(tmp_path: Path) -> None:
 @pytest.mark.mindspore
 class TestInstalledMindSpore:
     def test_every_family_has_a_function_but_those_of_other_versions(self, installed_inventory: Inventory) -> None:
-        macros = {stand_in_for(name).partition("(")[0] for name in installed_inventory.symbols}
+        macros = {define_stand_in(name).partition("(")[0] for name in installed_inventory.symbols}
         families = {macro.partition("(")[0] for _, macro in inventory._FAMILIES}
         # 2.10 and later ask for StatusFactory::Instance; earlier wheels bring it with them.
         assert families - macros <= {"RETURNS_REGISTRY"}
@@ -136,7 +136,7 @@ class TestInstalledMindSpore:
         self, installed_inventory: Inventory
     ) -> None:
         """A result that comes back through a non-const reference stands last, and the function returns a status."""
-        writers = [name for name in installed_inventory.symbols if stand_in_for(name).startswith("MAKES_")]
+        writers = [name for name in installed_inventory.symbols if define_stand_in(name).startswith("MAKES_")]
         through_reference = [name for name in writers if re.search(r"RN?S_\d+\w+E$", name)]
         assert writers
         assert through_reference == []

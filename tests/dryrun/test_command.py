@@ -15,7 +15,7 @@ from ms_tune.cli.main import main
 from ms_tune.dryrun import command as room
 from ms_tune.dryrun import ray_engine
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
-from ms_tune.dryrun.rundir import tell_folder_if_interrupted
+from ms_tune.dryrun.rundir import report_folder_if_interrupted
 from ms_tune.dryrun.task import Observer, Task
 from ms_tune.errors import ExitCode, MsTuneError
 from tests.dryrun.fakes import GIB, good_child
@@ -79,12 +79,12 @@ def test_its_exit_code_is_kept(ms_tune: Command, code: int, form: tuple[str, ...
     assert ms_tune(f"raise SystemExit({code})", *form)[0] == (code or ExitCode.USAGE)
 
 
-def test_a_signal_is_told_as_shells_tell_it(ms_tune: Command) -> None:
+def test_a_signal_is_reported_as_shells_show_it(ms_tune: Command) -> None:
     assert ms_tune("import os; os.kill(os.getpid(), 9)")[0] == 137
 
 
 @pytest.mark.slow
-def test_the_time_limit_is_told_as_timeout_tells_it(ms_tune: Command) -> None:
+def test_the_time_limit_is_reported_as_timeout_shows_it(ms_tune: Command) -> None:
     assert ms_tune("import time; time.sleep(600)", "--timeout", "1")[0] == 124
 
 
@@ -99,15 +99,15 @@ def test_the_report_follows_the_run(ms_tune: Command) -> None:
 
 def test_when_it_is_interrupted_it_says_where_the_run_lies(tmp_path: Path) -> None:
     folder = tmp_path / "partial"
-    told: list[str] = []
+    expected: list[str] = []
 
-    class Tells(Observer):
+    class RecordingObserver(Observer):
         def say(self, message: Message) -> None:
-            told.append(str(message))
+            expected.append(str(message))
 
-    with pytest.raises(KeyboardInterrupt), tell_folder_if_interrupted(folder, Tells()):
+    with pytest.raises(KeyboardInterrupt), report_folder_if_interrupted(folder, RecordingObserver()):
         raise KeyboardInterrupt
-    assert told == [f"the results so far are in {folder}"]
+    assert expected == [f"the results so far are in {folder}"]
 
 
 def test_what_mindspore_leaves_in_the_working_folder_goes_to_the_run_folder(ms_tune: Command) -> None:
@@ -131,10 +131,10 @@ def test_other_commands_judge_a_failed_command_no_more_than_dryrun_does(
         newest = max(Path("ms-tune-runs").iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
         for asked in (newest, newest / "rank_0" / "memory_block.csv"):
             assert main(["memory", "--json", str(asked)]) == code
-            told = json.loads(capsys.readouterr().out)["ranks"][0]
-            assert told["verdict"] == outcome
+            shown = json.loads(capsys.readouterr().out)["ranks"][0]
+            assert shown["verdict"] == outcome
             if outcome is None:
-                assert "RuntimeError: out of data" in told["no_verdict_because"]
+                assert "RuntimeError: out of data" in shown["no_verdict_because"]
 
 
 def test_while_it_runs_nobody_judges_it(ms_tune: Command) -> None:
@@ -148,7 +148,7 @@ def test_while_it_runs_nobody_judges_it(ms_tune: Command) -> None:
     assert [list(kept["no_verdict"]) for kept in found] == [["."], []]
 
 
-def test_what_processes_tell_is_shown_and_not_trusted(ms_tune: Command) -> None:
+def test_what_processes_show_is_shown_and_not_trusted(ms_tune: Command) -> None:
     record = {
         "pid": 1,
         "arguments": ["python"],
@@ -238,7 +238,7 @@ class RunsHere:
         on_end: Callable[[Task, ProcessEnd], None],
     ) -> None:
         for task in tasks:
-            brought = ray_engine.run_here(pickle.loads(pickle.dumps(task)))  # noqa: S301 - our own
+            brought = ray_engine.run_task(pickle.loads(pickle.dumps(task)))  # noqa: S301 - our own
             on_end(task, ray_engine.unpack_result(brought, task, folder / task.folder))
 
 
@@ -258,10 +258,10 @@ class TestRay:
         assert json.loads(out)["peak_bytes"] == 3 * GIB
         assert (run_folder() / "rank_0" / "log.txt").read_text("utf-8").startswith(f"{Path.cwd()}\n")
 
-    def test_a_machine_without_the_folder_is_told(self, tmp_path: Path) -> None:
+    def test_a_machine_without_the_folder_is_reported(self, tmp_path: Path) -> None:
         gone = str(tmp_path / "gone")
         task = Task("rank_0", {}, (), 0, 1, 1, 60, 0, 0, 0, command=("true",), working_folder=gone)
-        brought = ray_engine.run_here(task)
+        brought = ray_engine.run_task(task)
         assert isinstance(brought.ended, MsTuneError)
         assert brought.ended.message.params["folder"] == gone
 
@@ -276,11 +276,11 @@ class TestRefused:
         assert "config" in err
         assert not Path("ms-tune-runs").exists()
 
-    def test_nothing_to_run_is_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_nothing_to_run_is_reported(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["dryrun", "--"]) == 2
         assert "COMMAND" in capsys.readouterr().err
 
-    def test_a_rank_outside_of_the_job_is_told(self, ms_tune: Command) -> None:
+    def test_a_rank_outside_of_the_job_is_reported(self, ms_tune: Command) -> None:
         code, _, err = ms_tune("pass", "--ranks", "8", "--devices", "8")
         assert code == 2
         assert "rank 8 does not exist" in err

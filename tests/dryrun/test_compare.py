@@ -37,7 +37,7 @@ def test_ranks_are_matched_by_number() -> None:
     assert comparison.only_real == (1,)
 
 
-def test_runs_without_a_common_rank_are_told() -> None:
+def test_runs_without_a_common_rank_are_reported() -> None:
     with pytest.raises(TraceError, match="no ranks in common"):
         compare_real(run("simulated", {0: GIB, 1: GIB}), run("real", {2: GIB, 3: GIB}), MemoryRequest())
 

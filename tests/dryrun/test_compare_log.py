@@ -118,7 +118,7 @@ def test_statistics_that_are_printed_twice_or_once_more_as_zeros_are_one_process
     assert (one.rank, one.peak_bytes, one.processes) == (3, GIB, 1)
 
 
-def test_lines_with_torchruns_prefix_are_told_apart() -> None:
+def test_lines_with_torchruns_prefix_are_distinguished() -> None:
     first, second = (REAL.format(peak=peak, actual=peak).splitlines() for peak in (1024, 2048))
     mixed = [f"[rank{rank}]: {line}" for pair in zip(first, second, strict=True) for rank, line in enumerate(pair)]
     found = read_logged_memory(log("torchrun.log", "\n".join(mixed)))
@@ -133,7 +133,7 @@ def test_a_log_of_a_dryrun_is_not_taken_for_a_real_one_in_silence() -> None:
 
 def test_a_log_that_says_nothing_about_memory_says_how_to_make_it() -> None:
     simulated = run("simulated", {0: GIB})
-    with pytest.raises(TraceError, match="no line of this log reports memory") as told:
+    with pytest.raises(TraceError, match="no line of this log reports memory") as expected:
         compare_log(simulated, log("quiet.log", "step 1\n" * 5), MemoryRequest())
-    assert told.value.hint is not None
-    assert "MS_MEMORY_STATISTIC" in str(told.value.hint)
+    assert expected.value.hint is not None
+    assert "MS_MEMORY_STATISTIC" in str(expected.value.hint)

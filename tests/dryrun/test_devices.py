@@ -45,7 +45,7 @@ def test_more_devices_than_any_job_has_are_refused(devices: int) -> None:
         run(MINDSPEED, devices=devices)
 
 
-def test_a_comment_behind_a_key_or_within_a_line_is_none() -> None:
+def test_a_comment_after_a_key_or_within_a_line_is_none() -> None:
     for text in ("{}# devices: 8\n", "training: 1 # devices: 8\n", "# devices: eight\n", "# devices: 0\n"):
         assert run(text.replace("{}", "x: 1 ") + yaml.safe_dump(MINDSPEED)).devices_source.id == "stages.devices.fewest"
 
@@ -63,14 +63,14 @@ def test_a_comment_behind_a_key_or_within_a_line_is_none() -> None:
         ("# msrun --worker_num=16 train.py train.yaml", None),
     ],
 )
-def test_a_launch_script_beside_the_config_tells(script: str, devices: int | None) -> None:
+def test_a_launch_script_next_to_the_config_shows(script: str, devices: int | None) -> None:
     Path("start.sh").write_text(script, encoding="utf-8")
     made = run(MINDSPEED)
     assert made.world_size == (devices or 1)
     assert made.devices_source.id == ("stages.devices.script" if devices else "stages.devices.fewest")
 
 
-def test_shared_state_with_nobody_to_share_it_is_told_with_the_option_that_mends_it() -> None:
+def test_shared_state_with_nobody_to_share_it_is_reported_with_the_option_that_mends_it() -> None:
     text = PACKAGED.read_text("utf-8").replace("# devices: 8\n", "")
     alone = run(text)
     (warning,) = (one for one in alone.warnings if one.id == "stages.devices.alone")

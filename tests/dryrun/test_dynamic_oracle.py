@@ -108,5 +108,5 @@ def test_a_loss_in_four_pieces_leaves_what_its_remedy_says(
     real_run(tmp_path, mindformers, "whole", model)
     real_run(tmp_path, mindformers, "pieces", {**model, "chunk_loss_num": 4})
     remedies = {remedy["name"]: remedy for remedy in ms_tune(tmp_path, "memory", "whole", "--json")["remedies"]}
-    told = remedies["chunked-loss"]["peak_after_bytes"]
-    assert told == pytest.approx(ms_tune(tmp_path, "memory", "pieces", "--json")["peak_bytes"], rel=0.002)
+    remedy_peaks = remedies["chunked-loss"]["peak_after_bytes"]
+    assert remedy_peaks == pytest.approx(ms_tune(tmp_path, "memory", "pieces", "--json")["peak_bytes"], rel=0.002)

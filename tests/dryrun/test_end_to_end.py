@@ -118,7 +118,7 @@ class TestPackagedModel:
         # With few layers the peak is where the new weights of all ranks are gathered beside the old ones.
         assert categories["temporaries"] >= 2 * parameters
 
-    def test_theory_is_told_beside_what_was_measured(self, packaged_run: RealRun, parameters: int) -> None:
+    def test_theory_is_reported_next_to_what_was_measured(self, packaged_run: RealRun, parameters: int) -> None:
         theory = packaged_run.json["theory"]
         assert {name: pair["bytes"] for name, pair in theory.items()} == {
             "weights": 2 * parameters,
@@ -143,10 +143,10 @@ class TestPackagedModel:
             encoding="utf-8",
             check=False,
         )
-        told, before = json.loads(done.stdout), packaged_run.json
+        shown, before = json.loads(done.stdout), packaged_run.json
         assert done.returncode == packaged_run.code == 1
         for key in ("verdict", "no_verdict_because", "limit_bytes", "limit_source", "reserve"):
-            assert told[key] == before[key], key
+            assert shown[key] == before[key], key
 
     def test_the_whole_model_is_taken_apart(self, packaged_run: RealRun) -> None:
         (stage,) = packaged_run.json["stages"]
@@ -198,7 +198,7 @@ class TestCommand:
         assert command_run.json["peak_bytes"] // MIB == logged_peak(command_run)
         assert command_run.json["peak_bytes"] == largest_use(command_run) == swept_peak(command_run)
 
-    def test_its_tensors_are_told_apart(self, command_run: RealRun) -> None:
+    def test_its_tensors_are_distinguished(self, command_run: RealRun) -> None:
         categories = command_run.json["categories_at_peak"]
         weight = 1024 * 512 * 4
         assert categories["weights"] == pytest.approx(weight, rel=0.001)

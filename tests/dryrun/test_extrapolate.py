@@ -18,7 +18,7 @@ def total(layers: dict[str, int], base: int, each: dict[str, int]) -> int:
     return base + sum(count * each[kind] for kind, count in layers.items())
 
 
-def test_one_size_tells_nothing_but_itself() -> None:
+def test_one_size_shows_nothing_but_itself() -> None:
     assert solve_weights({"layer": 32}, [{"layer": 4}]) is None
     assert solve_weights({"layer": 4}, [{"layer": 4}]) == (Fraction(1),)
 

@@ -51,7 +51,7 @@ def child(folder: Path, rank: int, code: str, *, timeout: float = 60.0, shared: 
         "SHARED": shared,
     }
     command = (sys.executable, "-m", "ms_tune.dryrun.child", "own_job", "job.json")
-    return ChildProcess(command, environment, run, timeout, own=True)
+    return ChildProcess(command, environment, run, timeout, is_child=True)
 
 
 def module(folder: Path, at_import: str = "") -> None:
@@ -85,8 +85,8 @@ def test_each_is_a_process_as_if_started_for_itself(tmp_path: Path) -> None:
     children = [child(tmp_path, rank, "sys.exit(3 * job['number'])") for rank in (0, 1)]
     assert codes(tmp_path, children) == [(0, False), (3, False)]
     for one, rank in zip(children, "01", strict=True):
-        pid, group, importer, parent, told, shared, folder = facts(one)
-        assert (pid, told, shared, folder) == (group, rank, "1", str(one.folder))
+        pid, group, importer, parent, reported, shared, folder = facts(one)
+        assert (pid, reported, shared, folder) == (group, rank, "1", str(one.folder))
         assert parent == importer != pid
         assert (one.folder / LOG).read_text(encoding="utf-8").splitlines() == ["imported", f"job {rank}"]
     assert facts(children[0])[2] == facts(children[1])[2]  # one import for both

@@ -96,7 +96,7 @@ def test_it_may_do_what_the_reference_transformer_does_not(key: str, value: obje
         (None, "dryrun.run.log"),
     ],
 )
-def test_where_the_framework_failed_the_way_out_is_told(job: str | None, text: str, tmp_path: Path) -> None:
+def test_where_the_framework_failed_the_way_out_is_reported(job: str | None, text: str, tmp_path: Path) -> None:
     if job is not None:
         (tmp_path / "job.json").write_text(job, encoding="utf-8")
     assert see_log(tmp_path).id == text

@@ -228,7 +228,7 @@ def test_what_is_run_otherwise_is_listed(run: tuple[Model, RealRun]) -> None:
     assert json.loads((made.folder / "changes.json").read_text("utf-8"))["changes"] == made.json["changes"]
 
 
-def test_a_model_that_mindformers_does_not_train_is_told_with_its_own_sentence(
+def test_a_model_that_mindformers_does_not_train_is_reported_with_its_own_sentence(
     tmp_path: Path, stray_cache: Path
 ) -> None:
     """MindFormers 1.9 builds Qwen2 for inference where nobody says that it is to be trained."""

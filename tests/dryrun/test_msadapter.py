@@ -82,7 +82,7 @@ def run(folders: Path, tmp_path_factory: pytest.TempPathFactory, stray_cache: Pa
     return run_dryrun(work, stray_cache, "--json", "pretrain.sh")
 
 
-def test_the_first_stage_runs_and_the_second_is_told(run: RealRun) -> None:
+def test_the_first_stage_runs_and_the_second_is_reported(run: RealRun) -> None:
     assert [(one["rank"], one["stage"], one["exit_code"]) for one in run.json["jobs"][0]["ranks"]] == [
         (0, 0, 0),
         (4, 1, 1),
@@ -91,17 +91,17 @@ def test_the_first_stage_runs_and_the_second_is_told(run: RealRun) -> None:
     assert first["peak_bytes"] >= 4 * 1024 * 1024 * 2  # a weight and its gradient
 
 
-def test_what_went_wrong_is_found_behind_the_ranks_name(run: RealRun) -> None:
+def test_what_went_wrong_is_found_after_the_ranks_name(run: RealRun) -> None:
     assert run.code == 1
     assert run.json["verdict"] is None
     assert "rank 4 (stage 1)" in run.json["no_verdict_because"]
     assert "RuntimeError: the second stage cannot" in run.json["no_verdict_because"]
 
 
-def test_what_is_run_otherwise_is_told(run: RealRun) -> None:
-    told = "\n".join(run.json["support"])
-    assert "device count" in told
-    assert "init_process_group" in told
+def test_what_is_run_otherwise_is_reported(run: RealRun) -> None:
+    result = "\n".join(run.json["support"])
+    assert "device count" in result
+    assert "init_process_group" in result
 
 
 def test_no_scheduler_is_started_and_nothing_is_left(run: RealRun) -> None:

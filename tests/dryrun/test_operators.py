@@ -52,7 +52,7 @@ def test_whatever_is_not_as_it_should_be_has_a_reason(
 
 @pytest.mark.parametrize("file", sorted(DATA.glob("*.json")), ids=lambda file: file.stem)
 def test_the_docs_name_what_fails(file: Any) -> None:  # noqa: ANN401 - a path
-    told = json.loads(file.read_text("utf-8"))
-    assert (told["mindspore"], set(told["failed"]) <= set(CALLS)) == (file.stem, True)
+    result = json.loads(file.read_text("utf-8"))
+    assert (result["mindspore"], set(result["failed"]) <= set(CALLS)) == (file.stem, True)
     docs = (ROOT / "docs" / "dryrun-operators.md").read_text("utf-8")
-    assert [call for call in told["failed"] if f"`{call}`" not in docs] == []
+    assert [call for call in result["failed"] if f"`{call}`" not in docs] == []

@@ -43,7 +43,7 @@ class TestStages:
         assert [(stage.run.stage, stage.run.rank) for stage in job.stages] == [(0, 0), (1, 9), (3, 31)]
 
     @pytest.mark.parametrize("more", [{"stages": (4,)}, {"ranks": (32,)}])
-    def test_what_the_job_does_not_have_is_told(self, more: dict[str, Any]) -> None:
+    def test_what_the_job_does_not_have_is_reported(self, more: dict[str, Any]) -> None:
         with pytest.raises(UsageError, match=r"4|32"):
             planned(layers=2, **more)
 
@@ -66,7 +66,7 @@ class TestSizes:
         assert stage.full_layers == 16
         assert list(map(int, stage.factors)) == [-11, 12]
 
-    def test_every_kind_of_layer_is_told_apart(self) -> None:
+    def test_every_kind_of_layer_is_distinguished(self) -> None:
         mixed = edited(edited(MINDFORMERS, "model.model_config.offset", 0), "recompute_config.recompute", [5, 5, 5, 5])
         (stage,) = planned(mixed, layers=4, stages=(0,)).stages
         assert sum(stage.factors) == 1
@@ -93,7 +93,7 @@ EVEN = edited(MINDFORMERS, "model.model_config.offset", 0)
 
 
 class TestFewestLayers:
-    def test_the_smallest_two_numbers_that_tell_are_run(self) -> None:
+    def test_the_smallest_two_numbers_that_show_are_run(self) -> None:
         (stage, *_) = planned(EVEN, fewest_layers=True, stages=(0,)).stages
         assert [run.layers for run in stage.runs] == [2, 3]
         assert (stage.full_layers, stage.reason, sum(stage.factors)) == (16, None, 1)
@@ -114,16 +114,16 @@ class TestFewestLayers:
         assert layers == {0: 16, 1: 16, 2: 17, 3: 15}  # of 17 layers 16 tell nothing
 
     @pytest.mark.slow
-    def test_how_many_it_takes_is_told_once_and_holds(self) -> None:
+    def test_how_many_it_takes_is_reported_once_and_holds(self) -> None:
         """The template's first stage needs 2 layers and another one 3: the goal moved from one try to the next."""
         config = data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml"
-        told = set()
+        reported = set()
         for layers in (1, 2):
             request = DryrunRequest(config=config, layers=layers)
             with pytest.raises(UsageError, match="chunks empty") as caught:
                 plan_job(request, load_config(request))
-            told.add(str(caught.value.hint))
-        (hint,) = told
+            reported.add(str(caught.value.hint))
+        (hint,) = reported
         assert "is --layers 3;" in hint
         request = DryrunRequest(config=config, layers=3)
         assert all(stage.reason is None for stage in plan_job(request, load_config(request)).stages)

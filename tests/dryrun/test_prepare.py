@@ -47,7 +47,7 @@ def test_a_dynamic_graph_config_of_mindformers_is_run_by_the_reference_transform
     assert run.model.id == "dryrun.model.reference"
 
 
-def test_what_is_no_training_config_is_told() -> None:
+def test_what_is_no_training_config_is_reported() -> None:
     with pytest.raises(ConfigError) as caught:
         prepare_run(DryrunRequest(config=write({"services": {"web": {"image": "nginx"}}})))
     assert caught.value.message.id == "dryrun.not-a-config"
@@ -55,7 +55,7 @@ def test_what_is_no_training_config_is_told() -> None:
 
 
 @pytest.mark.parametrize("config", [MINDFORMERS, MINDSPEED], ids=["mindformers", "mindspeed"])
-def test_a_base_is_part_of_the_run_and_is_told(config: dict[str, Any]) -> None:
+def test_a_base_is_part_of_the_run_and_is_reported(config: dict[str, Any]) -> None:
     own = {"parallel_config": config["parallel_config"]}
     write({key: value for key, value in config.items() if key not in own}, "base.yaml")
     path = write({"base_config": "base.yaml", **own}, "split.yaml")

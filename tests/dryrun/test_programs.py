@@ -104,7 +104,7 @@ def test_no_thread_runs_while_the_program_waits(simulated: Callable[..., RealRun
     assert float(used) < 0.1  # one that asks the device for news without a pause uses all that is free
 
 
-def test_what_follows_from_another_value_is_told(simulated: Callable[..., RealRun]) -> None:
+def test_what_follows_from_another_value_is_reported(simulated: Callable[..., RealRun]) -> None:
     code = (
         _LAYER + "    if ops.norm(found[0]).item() > 0.5: opt(found)\n    print(float(value), value)\n"
         # an operator without a call of its own, of whose result nothing is known
@@ -208,7 +208,7 @@ for _ in range(2):
     assert peaks(run)[0] >= 320
 
 
-def test_a_condition_in_a_graph_is_told(simulated: Callable[..., RealRun]) -> None:
+def test_a_condition_in_a_graph_is_reported(simulated: Callable[..., RealRun]) -> None:
     code = """
 @ms.jit
 def on_a_value(x):
@@ -231,14 +231,14 @@ for step in (on_a_value, on_a_shape, Inside()):
 """
     run = simulated(code)
     assert run.code == 0, run.err
-    told = "\n".join(run.json["support"])
-    assert "graph on_a_value has a condition on a device value" in told
-    assert "graph Inside.construct has a condition on a device value" in told
-    assert "on_a_shape" not in told
+    result = "\n".join(run.json["support"])
+    assert "graph on_a_value has a condition on a device value" in result
+    assert "graph Inside.construct has a condition on a device value" in result
+    assert "on_a_shape" not in result
     assert 128 <= peaks(run)[0] < 2048  # what the other branch takes is not in it
 
 
-def test_the_host_has_room_for_copies_beside_many_streams(simulated: Callable[..., RealRun]) -> None:
+def test_the_host_has_room_for_copies_next_to_many_streams(simulated: Callable[..., RealRun]) -> None:
     code = """
 x, kept = ms.mint.ones(8), []
 for _ in range(60):
@@ -271,9 +271,9 @@ kept = mint.masked_select(mint.zeros((64, 1024, 1024)), mint.zeros((64, 1024, 10
     shown = next(line for line in run.log.splitlines() if line.startswith("SHAPES"))
     assert shown == f"SHAPES {expected}"
     lines = (run.folder.parent / "train.py").read_text("utf-8").splitlines()
-    told = {(place["how"], lines[place["line"] - 1].strip().split("(")[0]) for place in run.json["bounds"]}
-    assert ("masked_select", "kept = mint.masked_select") in told
-    assert {how for how, _ in told} == {"nonzero", "masked_select", "[mask]", "unique"}
+    result = {(place["how"], lines[place["line"] - 1].strip().split("(")[0]) for place in run.json["bounds"]}
+    assert ("masked_select", "kept = mint.masked_select") in result
+    assert {how for how, _ in result} == {"nonzero", "masked_select", "[mask]", "unique"}
     assert [how for _, how in places(run)] == ["repeat_interleave()"]
     # the operands, the mask and the result: 256 + 256 + 64 + 256 MiB at most, less than 64 MiB of it freed before
     assert peaks(run)[0] >= 256 + 256
@@ -303,7 +303,7 @@ if __name__ == "__main__":
     assert len({rank["trace"] for rank in run.json["ranks"]}) == 6
 
 
-def test_what_is_forked_late_or_leaves_the_hook_out_is_told(simulated: Callable[..., RealRun]) -> None:
+def test_what_is_forked_late_or_leaves_the_hook_out_is_reported(simulated: Callable[..., RealRun]) -> None:
     code = """
 import multiprocessing as mp
 def work(mib):
@@ -330,12 +330,12 @@ print("WITHOUT", without.returncode)
     assert ("EARLY 0" in run.log, "LATE 0 0" in run.log) == (True, True)
     assert [round(peak) for peak in peaks(run)] == [8, 16]
     assert run.json["verdict"] is None
-    told = run.json["problems"]
-    assert [re.findall(r"and allocated ([0-9.]+ MiB):", text) for text in told[:2]] == [["32.0 MiB"], ["64.0 MiB"]]
-    assert [("but reported nothing" in text) for text in told] == [False, False, True]
+    result = run.json["problems"]
+    assert [re.findall(r"and allocated ([0-9.]+ MiB):", text) for text in result[:2]] == [["32.0 MiB"], ["64.0 MiB"]]
+    assert [("but reported nothing" in text) for text in result] == [False, False, True]
 
 
-def test_one_that_is_killed_is_told_and_there_is_no_verdict(simulated: Callable[..., RealRun]) -> None:
+def test_one_that_is_killed_is_reported_and_there_is_no_verdict(simulated: Callable[..., RealRun]) -> None:
     code = """
 kept = mint.zeros((16, 1024, 256))
 if len(sys.argv) > 1:
@@ -349,7 +349,7 @@ subprocess.run([sys.executable, "train.py", "dies"], check=False)
     assert "was terminated before its trace" in run.json["no_verdict_because"]
 
 
-def test_a_forked_one_that_is_killed_is_told_whenever_it_was_forked(simulated: Callable[..., RealRun]) -> None:
+def test_a_forked_one_that_is_killed_is_reported_whenever_it_was_forked(simulated: Callable[..., RealRun]) -> None:
     """What it leaves is nothing at all; others that are forked and end by themselves, or become another program, are not told."""
     code = """
 import multiprocessing as mp
@@ -375,8 +375,8 @@ subprocess.run(["sh", "-c", "kill -9 $$"], preexec_fn=idle, check=False)
     assert run.code == 2, run.err
     assert run.json["verdict"] is None
     (killed,) = re.findall(r"KILLED (\d+) (\d+) 9 9", run.log)
-    told = sorted(re.match(r"process (\d+), forked from", text)[1] for text in run.json["problems"])  # type: ignore[index]
-    assert told == sorted(killed)
+    result = sorted(re.match(r"process (\d+), forked from", text)[1] for text in run.json["problems"])  # type: ignore[index]
+    assert result == sorted(killed)
     assert peaks(run) == pytest.approx([16], abs=0.1)
 
 
@@ -412,16 +412,16 @@ _NOT_TOLD = (  # they never used the device
 )
 
 
-@pytest.mark.parametrize(("kills", "told"), [(_TOLD, 7), (_NOT_TOLD, 0)], ids=["told", "not told"])
-def test_who_used_the_device_and_is_killed_is_told_whoever_started_it(
-    simulated: Callable[..., RealRun], kills: tuple[str, ...], told: int
+@pytest.mark.parametrize(("kills", "outcome"), [(_TOLD, 7), (_NOT_TOLD, 0)], ids=["outcome", "not outcome"])
+def test_who_used_the_device_and_is_killed_is_reported_whoever_started_it(
+    simulated: Callable[..., RealRun], kills: tuple[str, ...], outcome: int
 ) -> None:
     run = simulated("\n".join([_KILLED, *kills, "x = mint.zeros((1024, 1024))", ""]))
-    assert run.json["verdict"] == (None if told else "fits")
-    assert len(run.json["problems"]) == told
+    assert run.json["verdict"] == (None if outcome else "fits")
+    assert len(run.json["problems"]) == outcome
 
 
-def test_what_a_c_library_forks_is_told_like_what_python_forks(simulated: Callable[..., RealRun]) -> None:
+def test_what_a_c_library_forks_is_reported_like_what_python_forks(simulated: Callable[..., RealRun]) -> None:
     """Its parent's trace is not written over by its own."""
     ends = "fork(True, lambda: os._exit(0))"
     run = simulated(f"{_KILLED}{_BY_C}kept = mint.zeros((16, 1024, 256)); {ends}\n")
@@ -489,7 +489,7 @@ subprocess.run([sys.executable, "train.py", "again"], check=True, env=more)
     assert run.json["verdict"] == "fits"
 
 
-def test_what_runs_without_the_environment_of_the_run_is_told(simulated: Callable[..., RealRun]) -> None:
+def test_what_runs_without_the_environment_of_the_run_is_reported(simulated: Callable[..., RealRun]) -> None:
     code = """
 kept = mint.zeros((16, 1024, 256))
 subprocess.run([sys.executable, "-c", "import mindspore"], env={"PATH": os.environ["PATH"]}, check=True)
@@ -515,7 +515,7 @@ time.sleep(1)
     assert run.json["verdict"] == "fits"
 
 
-def test_a_worker_that_fails_while_nobody_asks_is_told(simulated: Callable[..., RealRun]) -> None:
+def test_a_worker_that_fails_while_nobody_asks_is_reported(simulated: Callable[..., RealRun]) -> None:
     code = """
 import multiprocessing as mp
 def work(number):
@@ -531,13 +531,13 @@ if __name__ == "__main__":
     run = simulated(code)
     assert run.code == 0, run.err
     (codes,) = re.findall(r"^CODES \d+:0 (\d+):1 (\d+):6$", run.log, re.MULTILINE)
-    told = sorted(text.partition(", but")[0] for text in run.json["warnings"])
-    assert told == sorted(f"process {pid} failed (exit code {code})" for pid, code in zip(codes, (1, 6), strict=True))
+    result = sorted(text.partition(", but")[0] for text in run.json["warnings"])
+    assert result == sorted(f"process {pid} failed (exit code {code})" for pid, code in zip(codes, (1, 6), strict=True))
 
 
-@pytest.mark.parametrize(("then", "told"), [("break", 1), ("print(error); raise", 0)])
-def test_a_program_that_catches_its_own_lack_of_memory_is_told(
-    simulated: Callable[..., RealRun], then: str, told: int
+@pytest.mark.parametrize(("then", "outcome"), [("break", 1), ("print(error); raise", 0)])
+def test_a_program_that_catches_its_own_lack_of_memory_is_reported(
+    simulated: Callable[..., RealRun], then: str, outcome: int
 ) -> None:
     code = f"""
 def probe(gib):
@@ -552,7 +552,7 @@ for gib in (1, 2, 5):
     run = simulated(code)
     assert run.code == 1
     assert run.json["verdict"] == "does-not-fit"
-    assert [("train.py:12 exceeds 4,096.0 MiB" in text) for text in run.json["warnings"]] == [True] * told
+    assert [("train.py:12 exceeds 4,096.0 MiB" in text) for text in run.json["warnings"]] == [True] * outcome
 
 
 @pytest.mark.parametrize(
@@ -632,7 +632,7 @@ def test_the_users_own_sitecustomize_is_run(tmp_path: Path, stray_cache: Path) -
     assert "OWN 1" in run.log
 
 
-def test_python_that_keeps_the_hook_out_is_told(tmp_path: Path, stray_cache: Path) -> None:
+def test_python_that_keeps_the_hook_out_is_reported(tmp_path: Path, stray_cache: Path) -> None:
     run: Any = run_dryrun(tmp_path, stray_cache, "--json", "--", sys.executable, "-I", "-c", "print(1)")
     assert run.code == 2
     assert "imported MindSpore" in run.json["no_verdict_because"]

@@ -241,7 +241,9 @@ def test_the_config_keeps_its_own_name_for_the_number_of_layers(name: str) -> No
         ({"mlp_only_layers": [1, 3]}, [1, 0]),
     ],
 )
-def test_which_layers_have_experts_is_told_for_every_one_that_is_left(said: dict[str, Any], pattern: list[int]) -> None:
+def test_which_layers_have_experts_is_reported_for_every_one_that_is_left(
+    said: dict[str, Any], pattern: list[int]
+) -> None:
     config = edited(QWEN, "model", {**CASES["Qwen3-MoE"].config["model"], **said})
     handed = handed_over(prepared(config, request=DryrunRequest(layers=2)))["model"]
     assert handed["moe_layer_freq"] == pattern

@@ -53,7 +53,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int], 
     monkeypatch.setattr(backend, "find_real_cann", lambda: cann)
 
     def with_devices(count: int) -> None:
-        monkeypatch.setattr(real, "devices_here", lambda: count)
+        monkeypatch.setattr(real, "count_devices", lambda: count)
 
     return with_devices
 
@@ -83,7 +83,7 @@ def test_every_rank_and_a_scheduler_run_at_once(
     assert {own["MS_SIMULATION_LEVEL"] for own in found.values()} == {None}
 
 
-def test_a_machine_with_too_few_devices_is_told(
+def test_a_machine_with_too_few_devices_is_reported(
     machine: Callable[[int], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine(1)
@@ -93,7 +93,7 @@ def test_a_machine_with_too_few_devices_is_told(
     assert "--real -- msrun" in err
 
 
-def test_a_machine_without_cann_is_told(
+def test_a_machine_without_cann_is_reported(
     machine: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine(8)
@@ -132,4 +132,4 @@ def test_the_users_launcher_keeps_its_variables() -> None:
 def test_devices_are_counted_by_the_drivers_files(tmp_path: Path) -> None:
     for name in ("davinci0", "davinci1", "davinci12", "davinci_manager", "null"):
         (tmp_path / name).touch()
-    assert real.devices_here(tmp_path) == 3
+    assert real.count_devices(tmp_path) == 3

@@ -41,7 +41,7 @@ def test_other_graphs_need_none(config: dict[str, object], monkeypatch: pytest.M
         ("pynative", "build", "reference.run.log"),
     ],
 )
-def test_an_error_of_mindformers_as_it_builds_the_model_is_told_from_others(
+def test_an_error_of_mindformers_as_it_builds_the_model_is_reported_from_others(
     kind: str, phase: str, text: str, tmp_path: Path
 ) -> None:
     (tmp_path / "job.json").write_text(json.dumps({"kind": kind}), encoding="utf-8")

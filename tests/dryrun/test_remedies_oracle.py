@@ -42,11 +42,11 @@ def memory(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("settings", NETS)
 def test_recompute_of_all_layers_leaves_what_its_remedy_says(settings: dict[str, Any], tmp_path: Path) -> None:
-    told = {remedy["name"]: remedy for remedy in memory(tmp_path, settings)["remedies"]}
+    remedy_peaks = {remedy["name"]: remedy for remedy in memory(tmp_path, settings)["remedies"]}
     peak = memory(tmp_path, {**settings, "remedy": "recompute"})["peak_bytes"]
-    assert told["recompute"]["peak_after_bytes"] == pytest.approx(peak, rel=0.02)
-    assert "3 %" in told["recompute"]["price"]  # these peaks are in a layer's backward pass
-    assert "swap" not in told  # which primitives cells of one's own hold is not known
+    assert remedy_peaks["recompute"]["peak_after_bytes"] == pytest.approx(peak, rel=0.02)
+    assert "3 %" in remedy_peaks["recompute"]["price"]  # these peaks are in a layer's backward pass
+    assert "swap" not in remedy_peaks  # which primitives cells of one's own hold is not known
 
 
 def own_network(stages: int, micro_batches: int, layers: int, batch: int) -> dict[str, Any]:
@@ -75,11 +75,11 @@ def test_one_micro_batch_less_in_flight(tmp_path: Path) -> None:
         run_whole(tmp_path, str(micro_batches), own_network(4, micro_batches, 8, 1))
     for rank, fewer in ((0, 3), (1, 2), (2, None), (3, None)):  # a pipeline has two micro-batches at least
         remedies = ms_tune(tmp_path, "memory", f"run_8/rank_{rank}", "--json")["remedies"]
-        told = {remedy["name"]: remedy["peak_after_bytes"] for remedy in remedies}
-        assert ("fewer-in-flight" in told) == (fewer is not None)
+        remedy_peaks = {remedy["name"]: remedy["peak_after_bytes"] for remedy in remedies}
+        assert ("fewer-in-flight" in remedy_peaks) == (fewer is not None)
         if fewer is not None:
             second = ms_tune(tmp_path, "memory", f"run_{fewer}/rank_{rank}", "--json")
-            assert told["fewer-in-flight"] == pytest.approx(second["peak_bytes"], rel=0.02)
+            assert remedy_peaks["fewer-in-flight"] == pytest.approx(second["peak_bytes"], rel=0.02)
 
 
 @needs_mindformers
@@ -95,13 +95,13 @@ def test_remedies_of_mindformers_own_network(stages: int, tmp_path: Path) -> Non
         run_whole(tmp_path, name, config)
     for rank in range(stages):
         remedies = ms_tune(tmp_path, "memory", f"run_none/rank_{rank}", "--json")["remedies"]
-        told = {remedy["name"]: remedy["peak_after_bytes"] for remedy in remedies}
-        assert ("swap" in told) == (stages > 1)  # without lazy_inline, as on one stage, MindSpore moves nothing
+        remedy_peaks = {remedy["name"]: remedy["peak_after_bytes"] for remedy in remedies}
+        assert ("swap" in remedy_peaks) == (stages > 1)  # without lazy_inline, as on one stage, MindSpore moves nothing
         peaks = {}
-        for name in told.keys() & {"recompute", "selective-recompute", "swap"}:
+        for name in remedy_peaks.keys() & {"recompute", "selective-recompute", "swap"}:
             second = ms_tune(tmp_path, "memory", f"run_{name}/rank_{rank}", "--json")
             peaks[name] = second["peak_bytes"]
-            assert told[name] == pytest.approx(peaks[name], rel=0.03 if name == "swap" else 0.02)
+            assert remedy_peaks[name] == pytest.approx(peaks[name], rel=0.03 if name == "swap" else 0.02)
             if name == "selective-recompute":  # and what recompute of the whole layers would leave from there
                 further = {remedy["name"]: remedy["peak_after_bytes"] for remedy in second["remedies"]}
-                assert further["recompute"] == pytest.approx(told["recompute"], rel=0.04)
+                assert further["recompute"] == pytest.approx(remedy_peaks["recompute"], rel=0.04)

@@ -90,7 +90,7 @@ class TestGoodEnd:
         child(good_child(peak, footprint))
         assert simulate().verdict.outcome is fit
 
-    def test_communicators_that_no_file_tells_are_those_that_the_split_needs(
+    def test_communicators_that_no_file_shows_are_those_that_the_split_needs(
         self, child: Callable[[str], None]
     ) -> None:
         child(good_child())
@@ -101,7 +101,7 @@ class TestGoodEnd:
             2,  # the world's and the data-parallel one
         )
 
-    def test_listed_tensors_are_told_apart(self, child: Callable[[str], None]) -> None:
+    def test_listed_tensors_are_distinguished(self, child: Callable[[str], None]) -> None:
         address = 0x10000000 + 2 * 2**36
         tensors = {
             "version": 1,
@@ -178,7 +178,7 @@ class TestFailures:
         assert "no exception was printed" in str(failure())
         assert str(failure()).endswith("\ncannot find the licence server")
 
-    def test_a_process_ended_by_a_signal_is_told(self, child: Callable[[str], None]) -> None:
+    def test_a_process_ended_by_a_signal_is_reported(self, child: Callable[[str], None]) -> None:
         child("import os; os.kill(os.getpid(), 9)")
         error = failure()
         assert error.message.params["code"] == -9
@@ -190,24 +190,24 @@ class TestFailures:
         assert error.message.id == "dryrun.run.no-statistics"
         assert error.hint is not None
 
-    def test_a_run_without_a_trace_is_told(self, child: Callable[[str], None]) -> None:
+    def test_a_run_without_a_trace_is_reported(self, child: Callable[[str], None]) -> None:
         child(f"print({statistics()!r})")
         error = failure()
         assert error.message.id == "dryrun.run.no-trace"
         assert error.message.params["count"] == 0
 
-    def test_a_trace_without_a_block_is_told(self, child: Callable[[str], None]) -> None:
+    def test_a_trace_without_a_block_is_reported(self, child: Callable[[str], None]) -> None:
         child(f"open('memory_block.csv', 'w').write({fakes.HEADER!r}); print({statistics()!r})")
         assert failure().message.id == "dryrun.run.empty-trace"
 
     @pytest.mark.parametrize("content", ["", "this is no trace\n"])
-    def test_a_file_that_is_no_trace_is_told(self, child: Callable[[str], None], content: str) -> None:
+    def test_a_file_that_is_no_trace_is_reported(self, child: Callable[[str], None], content: str) -> None:
         child(f"open('memory_block.csv', 'w').write({content!r}); print({statistics()!r})")
         with pytest.raises((TraceError, RunError)) as caught:
             simulate()
         assert caught.value.exit_code == ExitCode.USAGE
 
-    def test_the_time_limit_is_told_with_a_way_out(self, child: Callable[[str], None]) -> None:
+    def test_the_time_limit_is_reported_with_a_way_out(self, child: Callable[[str], None]) -> None:
         child("import time; time.sleep(600)")
         with pytest.raises(RunError) as caught:
             dryrun_job(DryrunRequest(timeout=0), Observer())
@@ -228,19 +228,19 @@ class TestWarnings:
     def ids(self, **wishes: Any) -> list[str]:  # noqa: ANN401 - the fields of DryrunRequest
         return [message.id for message in simulate(**wishes).warnings]
 
-    def test_a_log_that_says_otherwise_is_told(self, child: Callable[[str], None]) -> None:
+    def test_a_log_that_says_otherwise_is_reported(self, child: Callable[[str], None]) -> None:
         child(good_child().replace("usage (without fragments): 1024M", "usage (without fragments): 1025M"))
         result = simulate()
         assert [(message.id, dict(message.params)) for message in result.warnings] == [
             ("dryrun.warning.log-differs", {"log": 1025, "trace": 1024})
         ]
 
-    def test_rows_whose_own_count_is_another_are_told(self, child: Callable[[str], None]) -> None:
+    def test_rows_whose_own_count_is_another_are_reported(self, child: Callable[[str], None]) -> None:
         child(good_child().replace(f",512,{GIB},", f",512,{GIB + 512},"))
         assert self.ids() == ["dryrun.warning.column-differs"]
 
-    @pytest.mark.parametrize(("size", "told"), [(0, False), (MIB - 1, False), (MIB, True), (3 * GIB, True)])
-    def test_a_few_numbers_on_the_host_are_not_offloaded_memory(self, size: int, *, told: bool) -> None:
+    @pytest.mark.parametrize(("size", "expected"), [(0, False), (MIB - 1, False), (MIB, True), (3 * GIB, True)])
+    def test_a_few_numbers_on_the_host_are_not_offloaded_memory(self, size: int, *, expected: bool) -> None:
         report = SimpleNamespace(
             curve=SimpleNamespace(peak_bytes=GIB, mismatches=()),
             table=SimpleNamespace(dropped_count=0, truncated=False),
@@ -250,7 +250,7 @@ class TestWarnings:
             host_bytes=size,
         )
         found = [message.id for message in reading._find_disagreements(report)]  # type: ignore[arg-type]
-        assert found == (["memory.offloaded"] if told else [])
+        assert found == (["memory.offloaded"] if expected else [])
 
 
 class TestMindFormers:

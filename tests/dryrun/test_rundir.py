@@ -66,7 +66,7 @@ def test_a_folder_that_holds_something_is_refused_and_left_alone(working_folder:
 
 
 @pytest.mark.parametrize("name", ["file", "file/below"])
-def test_a_folder_that_cannot_be_made_is_told(working_folder: Path, name: str) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(working_folder: Path, name: str) -> None:
     (working_folder / "file").write_text("", encoding="utf-8")
     with pytest.raises(UsageError, match="file"):
         create_run_folder(working_folder / name, "config.yaml")

@@ -47,7 +47,7 @@ class TestParsing:
         assert Setting.parse(text) == Setting(path, raw)
 
     @pytest.mark.parametrize("text", ["a.b", "=1", "a..b=1", "a.=1", "a=[1", "a={"])
-    def test_anything_else_is_told(self, text: str) -> None:
+    def test_anything_else_is_reported(self, text: str) -> None:
         with pytest.raises(UsageError, match=r"(?s)'.*'"):
             Setting.parse(text)
 
@@ -116,7 +116,7 @@ class TestDiff:
         assert "-  pipeline_stage: 4\n+  pipeline_stage: 1\n" in diff
         assert "-recompute_config:\n-  recompute: [3, 4]\n" in diff
 
-    def test_what_cannot_be_edited_is_told_at_the_end(self) -> None:
+    def test_what_cannot_be_edited_is_reported_at_the_end(self) -> None:
         source = parse_source(TEXT, Path("config.yaml"))
         text = changed_text(source, [("parallel_config.data_parallel", 8), ("parallel_config", None)])
         assert yaml.safe_load(text)["parallel_config"]["data_parallel"] == 2

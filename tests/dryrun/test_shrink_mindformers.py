@@ -206,7 +206,7 @@ def test_the_older_llama_reads_one_token_more_for_the_labels(
 
 
 def test_what_mindformers_reads_of_the_data_set_before_it_builds_it_stays() -> None:
-    """Columns, how they are cut and whether one rank reads for others are then settled by MindFormers itself."""
+    """Columns, how they are cut and whether one rank reads for others are then decided by MindFormers itself."""
     config = edited(MINDFORMERS, "train_dataset.construct_args_key", ["input_ids", "labels"])
     megatron = written(prepare_mindformers(edited(config, _LOADER, _MEGATRON)))
     names = ["input_ids", "labels", "loss_mask", "position_ids"]
@@ -266,7 +266,7 @@ def test_a_model_without_a_name_is_refused() -> None:
 _NEWER = edited(MINDFORMERS, "use_legacy", value=False)
 
 
-def test_a_model_folder_that_is_not_there_is_told_where_the_config_can_do_without() -> None:
+def test_a_model_folder_that_is_not_there_is_reported_where_the_config_can_do_without() -> None:
     prepared = prepare_mindformers(edited(_NEWER, "pretrained_model_dir", "/nowhere"))
     assert [warning.id for warning in prepared.warnings] == ["dryrun.warning.no-model-folder"]
     assert "pretrained_model_dir" not in written(prepared)
@@ -293,7 +293,7 @@ def test_what_is_no_training_is_refused(mode: object) -> None:
     assert caught.value.message.params["mode"] == mode
 
 
-def test_a_config_without_a_layer_count_is_told_what_to_add() -> None:
+def test_a_config_without_a_layer_count_is_reported_what_to_add() -> None:
     with pytest.raises(ConfigError) as caught:
         prepare_mindformers(without(MINDFORMERS, "model.model_config.num_hidden_layers"))
     assert caught.value.message.id == "dryrun.no-layer-count"
@@ -312,10 +312,10 @@ def test_sizes_come_from_the_models_own_folder(tmp_path: Path) -> None:
     (tmp_path / "model" / "config.json").write_text(json.dumps(sizes), encoding="utf-8")
     config = without(_NEWER, "model.model_config.num_hidden_layers")
     config = edited(config, "pretrained_model_dir", "model")
-    settled = mindformers.settle_config(
+    config_of_job = mindformers.prepare_config(
         Job(source_of(config, tmp_path / "config.yaml"), dialect=Dialect.MINDFORMERS), None
     )
-    prepared = mindformers.prepare_mindformers(settled, "config.yaml", DryrunRequest())
+    prepared = mindformers.prepare_mindformers(config_of_job, "config.yaml", DryrunRequest())
     model = written(prepared)["model"]["model_config"]
     assert (model["num_hidden_layers"], model["hidden_size"], model["seq_length"]) == (32, 64, 4096)
     assert "pretrained_model_dir" not in written(prepared)
@@ -324,7 +324,7 @@ def test_sizes_come_from_the_models_own_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, '"text"'])
-def test_a_model_folder_with_something_else_is_told(tmp_path: Path, text: str) -> None:
+def test_a_model_folder_with_something_else_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text, encoding="utf-8")
     config = edited(_NEWER, "pretrained_model_dir", str(tmp_path))
     with pytest.raises(ConfigError) as caught:
@@ -444,7 +444,7 @@ def test_the_configs_own_memory_limit_is_read(text: str | None, size: int | None
 
 
 @pytest.mark.parametrize("value", ["a lot", "0GB", True, []])
-def test_a_memory_limit_that_is_no_size_is_told(value: object) -> None:
+def test_a_memory_limit_that_is_no_size_is_reported(value: object) -> None:
     with pytest.raises(ConfigError) as caught:
         prepare_mindformers(edited(MINDFORMERS, "context.max_device_memory", value))
     assert caught.value.message.params["key"] == "context.max_device_memory"
@@ -452,7 +452,7 @@ def test_a_memory_limit_that_is_no_size_is_told(value: object) -> None:
 
 @pytest.mark.parametrize("value", [0, -1, "4", 2.0, True, [4]])
 @pytest.mark.parametrize("key", ["pipeline_stage", "data_parallel", "model_parallel", "micro_batch_num"])
-def test_a_size_that_is_no_whole_number_above_zero_is_told(key: str, value: object) -> None:
+def test_a_size_that_is_no_whole_number_above_zero_is_reported(key: str, value: object) -> None:
     with pytest.raises(ConfigError) as caught:
         prepare_mindformers(edited(MINDFORMERS, f"parallel_config.{key}", value))
     assert caught.value.message.params["key"] == f"parallel_config.{key}"
@@ -471,7 +471,7 @@ def test_the_speed_up_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(here)
     source = source_of(edited(MINDFORMERS, JSON_KEY, "./speed.json"), there / "config.yaml")
     prepared = mindformers.prepare_mindformers(
-        mindformers.settle_config(Job(source, dialect=Dialect.MINDFORMERS), None), "config.yaml", DryrunRequest()
+        mindformers.prepare_config(Job(source, dialect=Dialect.MINDFORMERS), None), "config.yaml", DryrunRequest()
     )
     found = written(prepared)["context"]["ascend_config"]["parallel_speed_up_json_path"]
     assert Path(found).samefile(place / "speed.json")
@@ -493,10 +493,10 @@ def test_a_speed_up_file_that_is_not_there_is_left_out_and_listed(
 def test_no_value_anywhere_makes_it_fail_in_another_way_than_it_says(
     path: tuple[str | int, ...], value: object
 ) -> None:
-    _prepare_or_be_told(replaced(MINDFORMERS, path, value))
+    _prepare_or_refuse(replaced(MINDFORMERS, path, value))
 
 
-def _prepare_or_be_told(config: dict[str, Any]) -> None:
+def _prepare_or_refuse(config: dict[str, Any]) -> None:
     outcome: PreparedRun | MsTuneError
     try:
         outcome = prepare_mindformers(config, DryrunRequest(layers=2))
@@ -506,12 +506,12 @@ def _prepare_or_be_told(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("chunks", [1, 2])
-@pytest.mark.parametrize(("legacy", "told"), [(False, True), (True, False)])
-def test_that_experts_get_even_shares_is_told(*, legacy: bool, told: bool, chunks: int) -> None:
+@pytest.mark.parametrize(("legacy", "expected"), [(False, True), (True, False)])
+def test_that_experts_get_even_shares_is_reported(*, legacy: bool, expected: bool, chunks: int) -> None:
     """Older models give experts room for a fixed number of tokens, whatever the router says."""
     made = interleaved(chunks) if chunks > 1 else MINDFORMERS
     config = edited(edited(made, "use_legacy", value=legacy), "model.model_config.model_type", "qwen3_moe")
     ids = [message.id for message in prepare_mindformers(config).not_included]
-    assert ("dryrun.not-included.uneven-experts" in ids) is told
+    assert ("dryrun.not-included.uneven-experts" in ids) is expected
     dense = prepare_mindformers(edited(MINDFORMERS, "use_legacy", value=False)).not_included
     assert dense == ()

@@ -80,7 +80,7 @@ def raised() -> int:
     [entered, ended_behind_a_round, passed_over, passed_over_in_several_lines, passed_over_at_the_end, raised],
     ids=lambda program: program.__name__,
 )
-def test_what_is_passed_over_is_told_by_its_line(program: Callable[[], int]) -> None:
+def test_what_is_passed_over_is_reported_by_its_line(program: Callable[[], int]) -> None:
     if sys.gettrace() is not None:
         pytest.skip("somebody else traces")
     TOLD.clear()

@@ -45,14 +45,14 @@ def llm(root: Path, release: str) -> str:
     return folder
 
 
-def found(folders: dict[str, str]) -> dict[str, StackPart]:
+def find_parts(folders: dict[str, str]) -> dict[str, StackPart]:
     parts = parts_of({name: [folder] for name, folder in folders.items()})
     return {part.name: release_by_sources(part) for part in parts}
 
 
 @pytest.mark.parametrize("release", load("megatron")["releases"])
 @pytest.mark.parametrize("part", ["MindSpeed-LLM", "MindSpeed"])
-def test_a_release_is_told_by_its_arguments(part: str, release: str) -> None:
+def test_a_release_is_reported_by_its_arguments(part: str, release: str) -> None:
     names = arguments_of(part, release)
     assert releases_with(part, frozenset(names)) == (release,)
     assert releases_with(part, frozenset([*names[3:], "--of-my-own"])) == (release,)
@@ -67,7 +67,7 @@ def test_parts_by_metadata_files_arguments_and_checkouts(tmp_path: Path) -> None
     mindspeed = package(tmp_path / "s", "mindspeed")
     (tmp_path / "s" / ".git").mkdir()
     (tmp_path / "s" / ".git" / "HEAD").write_text("ref: refs/heads/2.2.0_core_r0.12.1\n", encoding="utf-8")
-    parts = found(
+    parts = find_parts(
         {
             "mindspore": package(tmp_path / "site", "mindspore", "2.9.0"),
             "megatron": megatron,
@@ -75,8 +75,8 @@ def test_parts_by_metadata_files_arguments_and_checkouts(tmp_path: Path) -> None
             "mindspeed_llm": llm(tmp_path / "l", "2.2"),
         }
     )
-    told = {name: (part.release, part.told_by) for name, part in parts.items()}
-    assert told == {
+    reported = {name: (part.release, part.told_by) for name, part in parts.items()}
+    assert reported == {
         "MindSpore": ("2.9.0", "package"),
         "MSAdapter": (None, None),
         "Megatron-LM": ("0.12.1", "package"),
@@ -92,21 +92,21 @@ def test_parts_by_metadata_files_arguments_and_checkouts(tmp_path: Path) -> None
     ]
 
 
-def test_a_commit_is_told_by_the_tag_that_it_has(tmp_path: Path) -> None:
+def test_a_commit_is_reported_by_the_tag_that_it_has(tmp_path: Path) -> None:
     folder = package(tmp_path, "mindspeed")
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "HEAD").write_text("a1b2\n", encoding="utf-8")
     (tmp_path / ".git" / "packed-refs").write_text("c3d4 refs/tags/v1\na1b2 refs/tags/v2\n", encoding="utf-8")
-    part = found({"mindspeed": folder})["MindSpeed"]
+    part = find_parts({"mindspeed": folder})["MindSpeed"]
     assert (part.release, part.told_by) == ("v2", "branch")
     (tmp_path / ".git" / "packed-refs").unlink()
-    assert found({"mindspeed": folder})["MindSpeed"].release is None
+    assert find_parts({"mindspeed": folder})["MindSpeed"].release is None
 
 
 def test_the_adapter_before_it_had_a_name_of_its_own(tmp_path: Path) -> None:
     folder = package(tmp_path / "MSAdapter" / "mindtorch", "torch")
-    assert str(found({"torch": folder})["MSAdapter"].folder) == folder
-    assert found({"torch": package(tmp_path / "site", "torch")})["MSAdapter"].folder is None
+    assert str(find_parts({"torch": folder})["MSAdapter"].folder) == folder
+    assert find_parts({"torch": package(tmp_path / "site", "torch")})["MSAdapter"].folder is None
 
 
 def test_nothing_is_found(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_mindspore_that_the_adapter_refuses(tmp_path: Path, needs: str, refuse
     assert [text.startswith("MSAdapter 0.9 requires MindSpore ") for text in messages] == [True] * refused
 
 
-def test_an_installed_wheel_hides_what_stands_for_torch(tmp_path: Path) -> None:
+def test_an_installed_wheel_hides_what_represents_torch(tmp_path: Path) -> None:
     package(tmp_path / "site", "msadapter", "0.5.0b1")
     folders = {"torch": [package(tmp_path / "site", "torch")]}
     ((problem, hint),) = find_refusals(parts_of(folders), folders)

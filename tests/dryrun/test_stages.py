@@ -93,14 +93,14 @@ class TestStages:
         assert "-    num_hidden_layers: 64\n" in diff
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(("layers", "told"), [(1, True), (2, False)])
+    @pytest.mark.parametrize(("layers", "expected"), [(1, True), (2, False)])
     def test_a_stage_that_is_derived_from_one_layer_says_so(
-        self, child: Callable[[str], None], layers: int, *, told: bool
+        self, child: Callable[[str], None], layers: int, *, expected: bool
     ) -> None:
         child(layered_child())
         result = simulate(layers=layers, stages=(3,))
         assert result.stages[0].extrapolation is not None
-        assert ("stages.extrapolate.too-few" in {message.id for message in result.warnings}) is told
+        assert ("stages.extrapolate.too-few" in {message.id for message in result.warnings}) is expected
 
     def test_compiling_only_has_no_figures(self, child: Callable[[str], None]) -> None:
         child("import os; assert os.environ['MS_SIMULATION_LEVEL'] == '0'")
@@ -187,7 +187,7 @@ class TestFailures:
             simulate(stages=(0,), extrapolate=False)
         assert caught.value.message.id == "dryrun.run.other-rank"
 
-    def test_a_folder_that_cannot_be_written_during_the_run_is_told(self, child: Callable[[str], None]) -> None:
+    def test_a_folder_that_cannot_be_written_during_the_run_is_reported(self, child: Callable[[str], None]) -> None:
         child(layered_child())
         folder = Path("kept")
 
@@ -225,7 +225,7 @@ class TestSweep:
         assert "ValueError: 16" in str(first.error)
         assert second.result is not None
 
-    def test_a_path_that_is_not_there_is_told_at_once(self, child: Callable[[str], None]) -> None:
+    def test_a_path_that_is_not_there_is_reported_at_once(self, child: Callable[[str], None]) -> None:
         child(layered_child())
         with pytest.raises(UsageError, match="micro_batch_nun"):
             self.swept("parallel_config.micro_batch_nun=16", "parallel_config.micro_batch_nun=8")

@@ -28,7 +28,7 @@ def process(tmp_path: Path) -> HookedProcess:
     return HookedProcess(tmp_path)
 
 
-def told(process: HookedProcess) -> list[str]:
+def differences_of(process: HookedProcess) -> list[str]:
     found = process.facts.get("support", [])
     for one in found:
         assert str(Message(one["text"], one["params"]))
@@ -45,11 +45,11 @@ def test_the_count_of_devices(
     ascend = SimpleNamespace(device_count=lambda: answers)
     frameworks.count_devices(ascend, process)
     assert ascend.device_count() == count
-    assert told(process) == ["support.device-count"]
+    assert differences_of(process) == ["support.device-count"]
 
 
 @pytest.mark.parametrize(("text", "name"), [("pass", "not-applied"), ("device_count = int", "device-count")])
-def test_a_release_that_lacks_what_is_changed_is_left_and_told(
+def test_a_release_that_lacks_what_is_changed_is_left_and_reported(
     process: HookedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, name: str
 ) -> None:
     (tmp_path / "made_up_framework.py").write_text(text, encoding="utf-8")
@@ -61,7 +61,7 @@ def test_a_release_that_lacks_what_is_changed_is_left_and_told(
     monkeypatch.delitem(sys.modules, "made_up_framework", raising=False)
     importlib.import_module("made_up_framework")
     monkeypatch.delitem(sys.modules, "made_up_framework")
-    assert told(process) == [f"support.{name}"]
+    assert differences_of(process) == [f"support.{name}"]
 
 
 _SIZES = "mindspeed_llm.mindspore.core.tensor_parallel.data"
@@ -88,7 +88,7 @@ def test_mindspeed_llms_own_sizes_of_a_batch_are_known_once_its_module_is_import
         for one in [one for one in sys.modules if one.partition(".")[0] == "mindspeed_llm"]:
             del sys.modules[one]
     assert module.local_build_key_size_numel_dictionaries(["a"], {"a": _Tensor(2, 8)}) == ({"a": [2, 8]}, {"a": 16}, 16)
-    assert told(process) == ["support.sizes"]
+    assert differences_of(process) == ["support.sizes"]
 
 
 def test_the_role_is_seen_by_one_module_alone(process: HookedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_the_role_is_seen_by_one_module_alone(process: HookedProcess, monkeypatc
     assert (module.role(), module.path(), module.os.path is os.path) == ("MS_WORKER", os.environ["PATH"], True)
     assert os.getenv("MS_ROLE") is None
     assert module.os.getenv("NO_SUCH_VARIABLE", "x") == "x"
-    assert told(process) == ["support.role"]
+    assert differences_of(process) == ["support.role"]
 
 
 def test_a_role_that_is_there_stays(process: HookedProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_a_role_that_is_there_stays(process: HookedProcess, monkeypatch: pytest.
     module: Any = SimpleNamespace(os=os)
     frameworks.give_role(module, process)
     assert module.os is os
-    assert told(process) == []
+    assert differences_of(process) == []
 
 
 class _NewGenerator:
@@ -133,7 +133,7 @@ def test_a_generator_is_made_as_mindspore_makes_its_own(
     own = type("Generator", (base,), {"__init__": lambda self, _="cpu": setattr(self, "made", None)})
     frameworks.make_generators(SimpleNamespace(Generator=own), process)
     assert own("cpu").made == ((0, 0) if changed else None)
-    assert told(process) == (["support.generator"] if changed else [])
+    assert differences_of(process) == (["support.generator"] if changed else [])
 
 
 def test_megatron_trains_though_its_flags_are_zero(process: HookedProcess) -> None:
@@ -145,7 +145,7 @@ def test_megatron_trains_though_its_flags_are_zero(process: HookedProcess) -> No
     frameworks.train_always(module, process)
     assert module.build_train_valid_test_data_loaders("x") == ("x", True)
     assert module.build_train_valid_test_data_loaders("y") == ("y", True)
-    assert told(process) == ["support.do-train"]
+    assert differences_of(process) == ["support.do-train"]
 
 
 @pytest.mark.parametrize("rank", [0, 4])
@@ -165,7 +165,7 @@ def test_every_rank_builds_its_index(process: HookedProcess, rank: int) -> None:
     with pytest.raises(OSError):  # noqa: PT011 - it has no text
         Builder().build(fails=True)
     assert distributed.get_rank is ask
-    assert set(told(process)) == ({"support.builds-index"} if rank else set())
+    assert set(differences_of(process)) == ({"support.builds-index"} if rank else set())
 
 
 def test_every_rank_builds_the_index_of_a_tuning(process: HookedProcess) -> None:
@@ -174,7 +174,7 @@ def test_every_rank_builds_the_index_of_a_tuning(process: HookedProcess) -> None
     module.build_train_valid_test_datasets = lambda prefix: (prefix, distributed.get_rank(), module.check_equal(0, 8))
     frameworks.build_packed_index(module, process)
     assert module.build_train_valid_test_datasets("data") == ("data", 0, None)
-    assert told(process) == ["support.builds-index"]
+    assert differences_of(process) == ["support.builds-index"]
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def test_tokens_are_spread_over_the_experts_evenly(
     Dispatcher.preprocess = another  # type: ignore[method-assign, assignment]  # as MindSpeed puts its own in the place of Megatron's
     made.preprocess(_Tensor(tokens, 8))
     assert seen[-1] == ("config", share)
-    assert told(process) == (["support.even-experts"] if share else [])
+    assert differences_of(process) == (["support.even-experts"] if share else [])
     assert not hasattr(Base(), "preprocess")
 
 
@@ -262,7 +262,7 @@ def test_what_is_gathered_of_what_is_known_is_known(process: HookedProcess) -> N
     assert finite_checks.value_of(module.gather_from_sequence_parallel_region(_Tensor(8), group="tp")) is None
 
 
-def test_a_permutation_gives_as_many_tokens_as_it_is_told(process: HookedProcess) -> None:
+def test_a_permutation_gives_as_many_tokens_as_it_is_reported(process: HookedProcess) -> None:
     module = SimpleNamespace(permute=lambda *_, **named: (bounds._BoundsState.most, named.get("num_out_tokens")))
     frameworks.permute_evenly(module, process)
     assert module.permute(1, num_out_tokens=2048) == (2048, 2048)
@@ -276,12 +276,12 @@ def test_operators_that_write_in_place_are_left_out(process: HookedProcess) -> N
             return f"built {name}"
 
     module = SimpleNamespace(AtbOpBuilder=AtbOpBuilder)
-    frameworks.leave_out_in_place(module, process)
+    frameworks.skip_in_place_operators(module, process)
     builder: Any = AtbOpBuilder()
     assert builder.load("groupmatmul_add").npu_groupmatmul_add_fp32(1, 2, 3, 4) is None
     assert builder.load("groupmatmul_add").npu_groupmatmul_add_fp32(x=1) is None
     assert builder.load("rope") == "built rope"
-    assert told(process) == ["support.in-place"]
+    assert differences_of(process) == ["support.in-place"]
 
 
 @pytest.mark.parametrize("name", ["_build_key_size_numel_dictionaries", "local_build_key_size_numel_dictionaries"])
@@ -295,7 +295,7 @@ def test_the_sizes_of_a_batch_are_those_of_its_data(
     for _ in range(2):
         found = build(["a", "b"], {"a": _Tensor(2, 8), "b": _Tensor(3)})
     assert found == (({"a": [2, 8], "b": [3]}, {"a": 16, "b": 3}, 19) if sized else ({}, {}, 0))
-    assert told(process) == (["support.sizes"] if sized else [])
+    assert differences_of(process) == (["support.sizes"] if sized else [])
 
 
 @pytest.mark.parametrize(("parallel", "length"), [(True, 512), (False, 1024)])
@@ -315,10 +315,10 @@ def test_what_another_stage_sends_has_the_greatest_length(
     frameworks.know_shapes(module, process)
     assert module._communicate_shapes(None, None, 1, 0, config) == ([length, 3, 64], [0, 0, 0])
     assert module._communicate_shapes(None, None, 0, 1, config) == ([0, 0, 0], [length, 3, 64])
-    assert told(process) == ["support.lengths"]
+    assert differences_of(process) == ["support.lengths"]
 
 
-def test_what_a_rank_tells_of_its_model(process: HookedProcess) -> None:
+def test_what_a_rank_shows_of_its_model(process: HookedProcess) -> None:
     def parameter(count: int, *, trained: bool = True, shared: bool = True) -> SimpleNamespace:
         return SimpleNamespace(shape=(count,), element_size=lambda: 2, requires_grad=trained, allreduce=shared)
 
@@ -364,7 +364,7 @@ def test_the_weights_of_a_model_that_is_only_asked_count(process: HookedProcess)
     assert MegatronModel.from_record(process.facts["model"]).theory() == {**trained_alone, "weights": 40}
 
 
-def test_another_release_tells_nothing_of_its_model(process: HookedProcess) -> None:
+def test_another_release_shows_nothing_of_its_model(process: HookedProcess) -> None:
     module = SimpleNamespace(setup_model_and_optimizer=lambda: ([], None), get_args=lambda: None, mpu=None)
     frameworks.note_model(module, process)
     assert module.setup_model_and_optimizer() == ([], None)

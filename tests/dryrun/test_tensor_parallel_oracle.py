@@ -58,7 +58,7 @@ HERE_2_0 = (
 MEASURED = {"2.1.0": FIGURES, "2.0.0": FIGURES_2_0}
 
 
-def held(own: dict[str, int], real: dict[str, int], close: float) -> None:
+def compare_rank(own: dict[str, int], real: dict[str, int], close: float) -> None:
     for name in ("weights", "optimizer_state"):
         assert own[name] == pytest.approx(real[name], abs=tensor_parallel.SCALARS), name
     assert own["peak"] == pytest.approx(real["peak"], rel=close)
@@ -74,7 +74,7 @@ def test_the_reference_needs_what_the_trainer_needed(release: str, name: str, tm
     config, devices = tensor_parallel.config_of(tensor_parallel.CASES["cases"][name])
     (tmp_path / "case.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     own = tensor_parallel.figures(sys.executable, tmp_path, devices, "own", "--reference", release=release)
-    held(own, MEASURED[release][name]["real"], CLOSE_TO_RECORDED)
+    compare_rank(own, MEASURED[release][name]["real"], CLOSE_TO_RECORDED)
 
 
 @pytest.mark.mindspore
@@ -83,7 +83,7 @@ def test_the_reference_needs_what_the_trainer_needed(release: str, name: str, tm
 @pytest.mark.parametrize("name", tensor_parallel.CASES["cases"])
 def test_the_reference_needs_what_the_trainer_needs(name: str) -> None:
     real, own = tensor_parallel.compared(PYTHON, tensor_parallel.CASES["cases"][name])
-    held(own, real, CLOSE)
+    compare_rank(own, real, CLOSE)
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ _EXPERTS = f"{_MODEL}.moe_grouped_gemm"
         (DEEPSEEK, f"{_MODEL}.tie_word_embeddings", True),
     ],
 )
-def test_nothing_is_told_where_it_would_be_a_guess(made: dict[str, Any], key: str, value: object) -> None:
+def test_nothing_is_reported_where_it_would_be_a_guess(made: dict[str, Any], key: str, value: object) -> None:
     assert theory(made)
     assert theory(edited(made, key, value)) == {}
 

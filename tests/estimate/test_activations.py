@@ -19,7 +19,7 @@ MIB = 2**20
 LLAMA = Widths(4096, 4096, 32000, Attention(32, 32, 128, 128), 11008, gated=True)
 
 
-def test_llama_2_7b_beside_its_dryrun() -> None:
+def test_llama_2_7b_next_to_its_dryrun() -> None:
     """Two tensor-parallel ranks, sequence parallel, one sample: 329.03 MiB were seen, and 32.0 of a layer that is recomputed.
 
     MindSpeed-Core-MS keeps the whole row of such a layer on each of the two: the closed form is below, and leaves out less.

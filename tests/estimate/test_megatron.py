@@ -99,7 +99,7 @@ def job(model: ModelShape = SHAPE, shards: int | None = 4, optimizer: str = "ada
     )
 
 
-def kept(widths: Widths, *, experts: bool) -> Activations:
+def activations_of(widths: Widths, *, experts: bool) -> Activations:
     return megatron_activations(widths, SHARE, experts=experts, fused=True)
 
 
@@ -112,14 +112,21 @@ def test_what_the_last_stage_holds(shards: int | None, ranks: int, expert_ranks:
         counts[weight.experts] += weight.size
     state = -(-counts[0] // ranks) + -(-counts[1] // expert_ranks)
     assert found.lasting_bytes == (2 + 4) * sum(counts) + 12 * state
-    assert found.activation_bytes == 5 * (kept(WIDTHS, experts=False).none + kept(WIDTHS, experts=True).full)
-    assert found.transient_bytes == max(kept(WIDTHS, experts=True).none, logits_bytes(WIDTHS, SHARE, in_place=True))
+    assert found.activation_bytes == 5 * (
+        activations_of(WIDTHS, experts=False).none + activations_of(WIDTHS, experts=True).full
+    )
+    assert found.transient_bytes == max(
+        activations_of(WIDTHS, experts=True).none, logits_bytes(WIDTHS, SHARE, in_place=True)
+    )
     assert (found.stage, found.layers, found.recomputed) == (1, 2, 1)
 
 
 def test_only_the_last_stage_has_logits_and_each_chunk_its_own_micro_batches() -> None:
     found = megatron_stage(job(), FIRST, [5, 3], fused=True)
-    assert found.activation_bytes == 5 * kept(WIDTHS, experts=False).none + 3 * kept(WIDTHS, experts=True).none
+    assert (
+        found.activation_bytes
+        == 5 * activations_of(WIDTHS, experts=False).none + 3 * activations_of(WIDTHS, experts=True).none
+    )
     assert (found.stage, found.layers, found.recomputed, found.transient_bytes) == (0, 2, 0, 0)
     last = megatron_stage(job(), LAST._replace(chunks=(Chunk((StageLayer(3),), head=True),)), [1], fused=False)
     assert last.transient_bytes == logits_bytes(WIDTHS, SHARE, in_place=True)
@@ -130,7 +137,7 @@ def test_latent_attention_and_no_experts() -> None:
     model = SHAPE._replace(latent=LatentAttention(6, 5, 4, 2, 9), experts=None)
     widths = WIDTHS._replace(attention=Attention(4, 4, 4 + 2, 9), experts=0, chosen=0, expert=0, shared=0)
     found = megatron_stage(job(model), FIRST._replace(chunks=FIRST.chunks[:1]), [2], fused=True)
-    assert found.activation_bytes == 2 * kept(widths, experts=False).none
+    assert found.activation_bytes == 2 * activations_of(widths, experts=False).none
 
 
 def test_the_state_of_another_optimizer_is_not_known() -> None:

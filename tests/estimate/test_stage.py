@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.estimate.memory import Activations, Estimate, HeldLayers, Outlook, StageEstimate, estimate_stage
+from ms_tune.estimate.memory import Activations, Estimate, LayersInFlight, Outlook, StageEstimate, estimate_stage
 from ms_tune.text import msg
 from ms_tune.verdict.limit import Limit, device_of
 
-KEPT = HeldLayers(Activations(100, 10), 2, full=False)
-ALIKE = HeldLayers(Activations(300, 30), 3, full=True, layers=4)
-LAST = HeldLayers(Activations(200, 20), 1, full=True)
+KEPT = LayersInFlight(Activations(100, 10), 2, full=False)
+ALIKE = LayersInFlight(Activations(300, 30), 3, full=True, layers=4)
+LAST = LayersInFlight(Activations(200, 20), 1, full=True)
 
 
 @pytest.mark.parametrize(
-    ("held", "logits", "told"),
+    ("held", "logits", "expected"),
     [
         ([], 0, (0, 0, 0)),
         ([KEPT], 0, (0, 2 * 100, 0)),
@@ -24,8 +24,10 @@ LAST = HeldLayers(Activations(200, 20), 1, full=True)
     ],
     ids=["nothing", "kept", "logits", "recomputed", "more logits"],
 )
-def test_a_stage_holds_what_its_layers_keep(held: list[HeldLayers], logits: int, told: tuple[int, int, int]) -> None:
-    recomputed, kept, transient = told
+def test_a_stage_holds_what_its_layers_keep(
+    held: list[LayersInFlight], logits: int, expected: tuple[int, int, int]
+) -> None:
+    recomputed, kept, transient = expected
     found = estimate_stage(3, 5, 1000, held, logits)
     assert found == StageEstimate(3, 5, recomputed, 1000, kept, transient)
     assert found.peak_bytes == 1000 + kept + transient
@@ -40,7 +42,7 @@ def of(peak: int, *, lasting: int = 0, experts: bool = False, reserve: int = 500
 def test_the_fullest_stage_counts_and_the_reserve_is_set_aside() -> None:
     found = of(10, lasting=4)
     assert (found.fullest.stage, found.fullest.peak_bytes, found.room_bytes) == (1, 10, 9000)
-    assert (found.seen_range, of(10, experts=True).seen_range) == ((0.95, 1.5), (0.95, 2.5))
+    assert (found.ratio_range, of(10, experts=True).ratio_range) == ((0.95, 1.5), (0.95, 2.5))
     assert not Estimate(found.stages, found.limit, 0).experts
 
 

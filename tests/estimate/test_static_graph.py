@@ -130,7 +130,7 @@ def checkpoint(model: ModelShape, kinds: list[bool], *, predicts: bool) -> list[
     return found
 
 
-def held(tensors: list[Tensor], dtype: DType, split: Split) -> dict[str, int]:
+def shard_bytes(tensors: list[Tensor], dtype: DType, split: Split) -> dict[str, int]:
     """What one rank holds: a tensor is cut over some ranks, and those that hold the same part may share it out."""
     weights = state = 0
     for each in tensors:
@@ -192,7 +192,7 @@ def test_a_rank_holds_its_part_of_every_tensor(
     stage, tensors = one_stage(*kinds, predicts=predicts), checkpoint(model, kinds, predicts=predicts)
     if predicts:  # the embedding is on this stage already: one copy for both ends
         assert len(weights_of(model, split, stage)) == len(tensors)
-    assert bytes_of(model, split, stage, dtype) == held(tensors, dtype, split)
+    assert bytes_of(model, split, stage, dtype) == shard_bytes(tensors, dtype, split)
 
 
 def test_the_parameters_are_those_that_are_published() -> None:

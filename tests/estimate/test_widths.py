@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ms_tune.enums import Dialect
-from ms_tune.estimate.flops import Attention, Widths, whole_number, widths_of
+from ms_tune.estimate.flops import Attention, Widths, positive_size, widths_of
 from ms_tune.facts.models import ModelConfig, model_of
 
 
@@ -119,4 +119,4 @@ def test_the_older_classes_have_names_of_their_own() -> None:
 
 @pytest.mark.parametrize(("value", "number"), [(1, 1), (0, None), (-3, None), (True, None), (2.0, None), ("2", None)])
 def test_a_size_is_a_whole_number_above_zero(value: object, number: int | None) -> None:
-    assert whole_number(of_fields(hidden_size=value), "hidden_size") == number
+    assert positive_size(of_fields(hidden_size=value), "hidden_size") == number

@@ -63,7 +63,7 @@ def tables(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
 
 
 @pytest.mark.slow
-def test_no_table_of_models_stands_outside_this_room() -> None:
+def test_no_table_of_models_is_outside_this_room() -> None:
     found = {module.name: list(tables(module.tree)) for module in modules() if not module.inside("facts")}
     assert {name: rows for name, rows in found.items() if rows} == {}
 
@@ -87,7 +87,7 @@ def constants_elsewhere() -> Iterator[tuple[str, list[Any]]]:
 
 
 @pytest.mark.slow
-def test_no_list_of_names_for_one_field_stands_outside_this_room() -> None:
+def test_no_list_of_names_for_one_field_is_outside_this_room() -> None:
     fields, found = one_field(), []
     for place, texts in constants_elsewhere():
         named = [fields[text] for text in texts if text in fields]
@@ -97,7 +97,7 @@ def test_no_list_of_names_for_one_field_stands_outside_this_room() -> None:
 
 
 @pytest.mark.slow
-def test_no_list_of_releases_stands_outside_this_room() -> None:
+def test_no_list_of_releases_is_outside_this_room() -> None:
     served = {release for one in load("releases").values() for release in one["served"]}
     found = [
         place

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.facts.devices import (
-    chip_named,
     chips,
     communicator_bytes,
     fastest_peak,
+    find_chip,
+    find_peak,
     free_of_card,
-    peak_named,
     pool_of,
 )
 from ms_tune.units import GIB, MIB
@@ -22,7 +22,7 @@ from ms_tune.units import GIB, MIB
 
 @pytest.mark.parametrize("name", ["910B2", "Ascend910B2", "ascend910b2", "910b2 ", "910B"])
 def test_a_chip_goes_by_all_its_names(name: str) -> None:
-    chip = chip_named(name)
+    chip = find_chip(name)
     assert chip is not None
     assert (chip.name, chip.card_bytes, chip.published) == ("910B", 64 * GIB, True)
 
@@ -73,6 +73,6 @@ def test_a_size_that_no_card_has_leaves_the_smallest_share_and_no_less_than_a_sm
     ],
 )
 def test_how_fast_a_device_is(text: str, name: str | None, tflops: float) -> None:
-    found = peak_named(text)
+    found = find_peak(text)
     assert (found and (found.name, found.tflops)) == ((name, tflops) if name else None)
     assert fastest_peak() == 378.88

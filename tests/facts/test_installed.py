@@ -44,7 +44,7 @@ def test_it_agrees_with_the_standard_library(package: str) -> None:
         ("mindformers", None),
     ],
 )
-def test_the_folder_tells(folder: str, version: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_shows(folder: str, version: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / folder).mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path / "missing.zip"), str(tmp_path)])
     assert installed_version("mindformers") == version

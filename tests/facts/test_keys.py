@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.enums import Dialect
-from ms_tune.facts.keys import by_section, known, known_since
+from ms_tune.facts.keys import by_section, find_first_release, list_model_keys
 from ms_tune.facts.models import facts_of
 from ms_tune.facts.query import ABSENT, all_at, at, load
 from ms_tune.lint.schema import schema
@@ -21,14 +21,14 @@ FRAMEWORK = SITE_PACKAGES / "mindformers"
 def test_keys_of_models_are_those_that_the_general_class_or_one_of_a_release_has() -> None:
     data = load("models")
     there = {
-        release: {*all_at(data["latent"], release), *facts_of(release).keys_known()} for release in data["releases"]
+        release: {*all_at(data["latent"], release), *facts_of(release).valid_keys()} for release in data["releases"]
     }
     for one in data["classes"].values():
         for release in [one_ for one_ in there if at(one["names"], one_) is not ABSENT]:
             there[release] |= {*all_at(one["defaults"], release), *all_at(one["aliases"], release)}
             there[release] |= set(at(one["ignored"], release))
     names_ = {key for keys in there.values() for key in keys}
-    assert {key: having for key, having in known().items() if having} == {
+    assert {key: having for key, having in list_model_keys().items() if having} == {
         name: {release for release, keys in there.items() if name in keys} for name in names_
     }
 
@@ -49,7 +49,7 @@ def test_a_models_settings_have_one_date() -> None:
     for name, since in listed:
         assert (section[name].since, section[name].until) == (since, None), name
         assert made[name]["description"].endswith(f"[>={since}]"), name
-        assert known_since(name, "1.6") == since
+        assert find_first_release(name, "1.6") == since
     rows = [row for row in load("keys_mindformers")["keys"] if row["path"].startswith("model.model_config.")]
     assert len(rows) > 200
     assert not [row["path"] for row in rows if "since" in row or "until" in row]

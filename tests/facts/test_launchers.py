@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.facts.launchers import launcher_named, launcher_of_module
+from ms_tune.facts.launchers import find_launcher, launcher_of_module
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from ms_tune.facts.launchers import launcher_named, launcher_of_module
     ],
 )
 def test_by_command(command: str, name: str | None) -> None:
-    found = launcher_named(command)
+    found = find_launcher(command)
     assert (found and found.name) == name
 
 

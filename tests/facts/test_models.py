@@ -40,7 +40,7 @@ def test_a_field_is_written_under_any_of_its_names(key: str) -> None:
     assert field == Field("num_layers", 6, origin, ("model", "model_config", key))
 
 
-def test_a_name_of_another_class_stands_for_nothing() -> None:
+def test_a_name_of_another_class_represents_nothing() -> None:
     model = core("2.1", model_type="deepseek_v3", num_experts=8)
     assert model.value("num_moe_experts") == 256
     assert core("1.8", model_type="deepseek_v3", num_experts=8).value("num_moe_experts") == 8
@@ -62,7 +62,7 @@ def test_the_class_writes_one_key_to_another() -> None:
 
 
 @pytest.mark.parametrize("named", ["DeepseekV3ForCausalLM", ["DeepseekV3ForCausalLM", "other"]])
-def test_a_network_tells_the_class(named: object) -> None:
+def test_a_network_shows_the_class(named: object) -> None:
     model = core(architectures=named)
     assert (model.kind, model.architecture, model.value("num_moe_experts")) == (
         "deepseek_v3",

@@ -75,7 +75,7 @@ def test_commands_refuse_it_with_the_list(
 @pytest.mark.parametrize(
     ("asked", "release"), [("r0.3.0", "2.1"), ("0.4", "2.2"), ("r0.5.0", "2.3"), ("2.2.0", "2.2"), ("26.0.0", "26.0")]
 )
-def test_a_release_of_mindspeed_core_ms_stands_for_what_it_fetches(asked: str, release: str) -> None:
+def test_a_release_of_mindspeed_core_ms_represents_what_it_fetches(asked: str, release: str) -> None:
     """Its ``auto_convert`` scripts check out a MindSpeed-LLM; people know the release that they ran them of."""
     assert release_of(asked, Dialect.MEGATRON) == release_of(asked) == release
     assert release_or_default(asked, Dialect.MEGATRON) == release
@@ -97,7 +97,7 @@ def test_a_release_of_another_dialect_is_none(tmp_path: Path, capsys: pytest.Cap
     assert "for MindFormers 1.9" in capsys.readouterr().out
 
 
-def test_what_is_installed_and_not_served_is_told(
+def test_what_is_installed_and_not_served_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(query, "installed_version", lambda _package: "2.7.1")

@@ -65,7 +65,7 @@ def test_what_a_dynamic_trainer_lacks_is_named(site: Path) -> None:
     assert pynative_framework() == Framework("mindformers.pynative", "MindFormers")  # without metadata: no number
 
 
-def test_the_release_is_told_where_it_is_known(site: Path) -> None:
+def test_the_release_is_reported_where_it_is_known(site: Path) -> None:
     write(site, {"mindformers/pynative/trainer/trainer.py": TRAINS, "hyper_parallel/core/dtensor/dtensor.py": ""})
     write(site, {"hyper_parallel/platform/mindspore/autograd_compat.py": ""})
     metadata = site / "mindformers-2.1.0.dist-info" / "METADATA"

@@ -14,7 +14,7 @@ def test_every_variable_of_the_file_is_there_and_none_can_be_added() -> None:
         variables()["MADE_UP"] = Variable(None, (), mindspore=False, instead=None)  # type: ignore[index]
 
 
-def test_bounds_are_in_order_and_what_stands_in_place_of_a_variable_is_one_itself() -> None:
+def test_bounds_are_in_order_and_what_is_in_place_of_a_variable_is_one_itself() -> None:
     assert all(one.whole[0] <= one.whole[1] for one in variables().values() if one.whole is not None)
     named = [one.instead.partition("=")[0].partition(" ")[0] for one in variables().values() if one.instead]
     assert named

@@ -55,8 +55,8 @@ def test_a_plan_that_fits_is_found_proved_and_written(
     monkeypatch.setattr("ms_tune.verdict.limit.pool_of", lambda _free: least)
 
     assert main(["fit", *options, "--json", "--write", "--device-memory", "8GB"]) == ExitCode.OK
-    told = capsys.readouterr()
-    found = json.loads(told.out)
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
     assert found["verified"] is True
     assert found["device_limit_bytes"] == least
     for stage in found["stages"]:
@@ -64,7 +64,7 @@ def test_a_plan_that_fits_is_found_proved_and_written(
         assert stage["verdict"] == "fits"
         assert stage["footprint_bytes"] + stage["reserve_bytes"] <= least
     assert {stage["stage"] for stage in found["stages"]} == {0, 1}
-    assert "2 layers: " not in told.err  # the small dryruns are not made again
+    assert "2 layers: " not in captured.err  # the small dryruns are not made again
     text = config.read_text(encoding="utf-8")
     assert text.startswith("# ours\n")
     plan = normalize_source(load_source(config))
@@ -96,10 +96,10 @@ def test_mistakes_are_explained(
 ) -> None:
     assert config.name == "train.yaml"
     assert main(["fit", *arguments, "--lang", language]) == ExitCode.USAGE
-    told = capsys.readouterr()
-    assert words in told.err
-    assert told.out == ""
-    assert "Traceback" not in told.err
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
 
 
 class TestExplain:
@@ -163,9 +163,9 @@ def test_a_dynamic_graph_on_one_device_has_nothing_to_plan(
     file = tmp_path / "one.yaml"
     file.write_text(yaml.safe_dump(data), encoding="utf-8")
     assert main(["fit", str(file), "--devices", "1", *option]) == ExitCode.USAGE
-    told = capsys.readouterr().err
-    assert "this job has one device" in told
-    assert "--devices N" in told
+    output = capsys.readouterr().err
+    assert "this job has one device" in output
+    assert "--devices N" in output
     alone, two = (read_job(DryrunRequest(config=file, devices=devices)).now for devices in (1, 2))
     assert {layer.recompute for layer in alone.layers} == {RecomputeMode.NONE}
     assert RecomputeMode.FULL in {layer.recompute for layer in two.layers}
@@ -174,7 +174,7 @@ def test_a_dynamic_graph_on_one_device_has_nothing_to_plan(
 @pytest.mark.parametrize("written", ["use_parallel: False", ""])
 @pytest.mark.parametrize("lists", ["recompute: True", "recompute: [8, 8, 8, 8]"])
 @pytest.mark.parametrize("option", [[], ["--explain"]])
-def test_stages_that_do_not_count_are_told(
+def test_stages_that_do_not_count_are_reported(
     tmp_path: Path, written: str, lists: str, option: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml").read_text(encoding="utf-8")
@@ -183,9 +183,9 @@ def test_stages_that_do_not_count_are_told(
     file = tmp_path / "static.yaml"
     file.write_text(text.replace("pipeline_interleave: True", "pipeline_interleave: False"), encoding="utf-8")
     assert main(["fit", str(file), *option]) == ExitCode.USAGE
-    told = capsys.readouterr().err
-    assert "use_parallel is off" in told
-    assert "pp(1)" not in told
+    output = capsys.readouterr().err
+    assert "use_parallel is off" in output
+    assert "pp(1)" not in output
     assert main(["fit", str(file), "--explain", "--set", "use_parallel=True"]) == ExitCode.OK
 
 
@@ -202,5 +202,5 @@ def test_a_model_of_ones_own_is_said_not_to_be_run(tmp_path: Path, written: tupl
     file = tmp_path / "own.yaml"
     file.write_text(text.replace(*written), encoding="utf-8")
     job = read_job(DryrunRequest(config=file, devices=8))
-    told = [note for note in job.first.not_included if note.id == "pynative.not-included.own-model"]
-    assert [note.params["name"] for note in told] == ([] if named is None else [named])
+    reported = [note for note in job.first.not_included if note.id == "pynative.not-included.own-model"]
+    assert [note.params["name"] for note in reported] == ([] if named is None else [named])

@@ -92,7 +92,7 @@ def measured(job: PlannedJob, runs: dict[str, Any]) -> StageMeasurements:
         )
     some, first, alone = ([figures(run) for run in runs[name]] for name in ("some", "first", "alone"))
     made = StageMeasurements(seen, count_job_layers(job), some, first)
-    made.first_chunk_alone = {run.stage: run for run in alone}
+    made.only_first_chunk = {run.stage: run for run in alone}
     return made
 
 
@@ -122,7 +122,7 @@ def test_these_runs_are_the_ones_that_are_asked_for(runs: dict[str, Any], reques
     assert wanted == [(run["make"], run["kind"], run["stage"], figures(run).layers) for run in runs["probes"]]
 
 
-def test_layers_that_were_added_to_one_chunk_alone_do_not_tell(large: PlannedJob) -> None:
+def test_layers_that_were_added_to_one_chunk_alone_do_not_show(large: PlannedJob) -> None:
     """The last stage's peak is at another moment with two and one layers than with four and one."""
     made = table(large, LARGE)
     dense, moe = made.layers
@@ -155,7 +155,7 @@ def test_stages_of_plans_that_were_run(small: PlannedJob, whole: dict[str, Any])
     assert abs(off(table(small, SMALL), whole)) < 0.004
 
 
-def test_what_recomputed_layers_leave_is_told_by_the_run_that_recomputes_the_first_chunk_alone(
+def test_what_recomputed_layers_leave_is_reported_by_the_run_that_recomputes_the_first_chunk_alone(
     small: PlannedJob,
 ) -> None:
     made = table(small, SMALL)

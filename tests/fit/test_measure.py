@@ -141,7 +141,7 @@ def test_a_config_that_is_not_run_small_is_refused_in_its_own_words(
     assert machine.runs == 0
 
 
-def test_a_probe_that_fails_is_told_and_run_again(machine: Machine, tmp_path: Path) -> None:
+def test_a_probe_that_fails_is_reported_and_run_again(machine: Machine, tmp_path: Path) -> None:
     job = job_of(tmp_path)
     machine.fails = 1
     found = measure_probes(job.request, probes_of(job), Observer())
@@ -178,7 +178,7 @@ def test_what_depends_on_something_else_is_measured_again(
 
 
 def test_the_cache_does_not_grow_without_end(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_cache, "_MOST_KEPT", 3)
+    monkeypatch.setattr(table_cache, "_MAX_FILES", 3)
     job = job_of(tmp_path)
     measure_probes(job.request, probes_of(job), Observer())
     kept = list((tmp_path / "cache" / "fit").glob("*.json"))

@@ -34,7 +34,9 @@ def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning_fit, "_NODES", 50)
 
 
-def told(folder: Path, devices: int, parallel: dict[str, Any], training: dict[str, Any]) -> dict[str, PlanRemedy]:
+def find_remedies(
+    folder: Path, devices: int, parallel: dict[str, Any], training: dict[str, Any]
+) -> dict[str, PlanRemedy]:
     """What is told of a job of two stages of four layers on far too small devices."""
     data = yaml.safe_load(yaml.safe_dump(configs.MINDSPEED))
     data["model_config"]["num_layers"] = 8
@@ -50,24 +52,26 @@ def told(folder: Path, devices: int, parallel: dict[str, Any], training: dict[st
     return {remedy.name: remedy for remedy in report.remedies}
 
 
-def test_what_the_config_has_already_is_not_told(tmp_path: Path) -> None:
-    found = told(tmp_path, 2, {}, {})
+def test_what_the_config_has_already_is_not_reported(tmp_path: Path) -> None:
+    found = find_remedies(tmp_path, 2, {}, {})
     assert set(found) == {"micro-batch", "stages", "tensor"}
 
 
 @pytest.mark.slow
 def test_state_that_every_rank_holds_whole_can_be_shared_out(tmp_path: Path) -> None:
-    found = told(tmp_path, 8, {}, {"use_distributed_optimizer": False})
+    found = find_remedies(tmp_path, 8, {}, {"use_distributed_optimizer": False})
     assert next(iter(found)) == "optimizer"
-    (two, four) = (told(tmp_path, ranks, {}, {"use_distributed_optimizer": False})["optimizer"] for ranks in (4, 8))
+    (two, four) = (
+        find_remedies(tmp_path, ranks, {}, {"use_distributed_optimizer": False})["optimizer"] for ranks in (4, 8)
+    )
     # Of two ranks each gives up a half, of four three quarters.
     assert four.freed_bytes == pytest.approx(two.freed_bytes * 1.5, rel=1e-6)
 
 
 def test_tensor_parallel_ranks_can_split_the_sequence(tmp_path: Path) -> None:
     split = {"tensor_model_parallel_size": 2}
-    assert "sequence" not in told(tmp_path, 4, {**split, "sequence_parallel": True}, {})
-    found = told(tmp_path, 4, {**split, "sequence_parallel": False}, {})
+    assert "sequence" not in find_remedies(tmp_path, 4, {**split, "sequence_parallel": True}, {})
+    found = find_remedies(tmp_path, 4, {**split, "sequence_parallel": False}, {})
     assert found["sequence"].freed_bytes > 0
     assert found["sequence"].freed_bytes < 2048 * MIB
 

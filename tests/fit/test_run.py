@@ -236,7 +236,7 @@ class TestPlans:
             assert row in page
         assert all(escape(console.say(line)) in page for line in config.verdict_lines_of(found))
 
-    def test_stages_stand_for_others_as_in_the_plan_that_is_handed_over(
+    def test_stages_represent_others_as_in_the_plan_that_is_handed_over(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         # The second plan is faster and does not fit; only its first stage had to be run.
@@ -291,8 +291,8 @@ class TestPlans:
         assert len(notes) == 1
         assert Console(language).say(first.verified[1].verdict.sentence) in notes[0]
         assert fit_text.recomputed_layers(second.relieved[0].after[0]) in notes[0]
-        told = as_json(fit_json.config_fit_json(found), language)["rounds"]
-        assert [(one["relieved"], one["kept"]) for one in told[:2]] == [([], []), ([1], [0, 2, 3])]
+        reported = as_json(fit_json.config_fit_json(found), language)["rounds"]
+        assert [(one["relieved"], one["kept"]) for one in reported[:2]] == [([], []), ([1], [0, 2, 3])]
 
     def test_where_no_stage_fits_there_is_nothing_to_keep(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -427,7 +427,9 @@ class TestTheTablesOwnCheck:
 
 class TestKinds:
     @pytest.mark.parametrize("name", ["some 1", "check"])
-    def test_a_run_beside_that_fails_is_told(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    def test_a_run_next_to_that_fails_is_reported(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+    ) -> None:
         found = fitted(monkeypatch, tmp_path, Stage(World(), World(), loses=name), 14)
         assert [note.id for note in found.notes] == ["fitting.runs-fail"]
         assert found.chosen is not None
@@ -446,7 +448,9 @@ class TestKinds:
         )
         assert ("fitting.comm-no-more" in [note.id for note in found.notes]) is not more
 
-    def test_one_that_cannot_be_run_is_told_and_not_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_one_that_cannot_be_run_is_reported_and_not_used(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         found = fitted(monkeypatch, tmp_path, Stage(World(), World(), fails=RecomputeMode.COMM), 14)
         assert RecomputeMode.COMM not in found.table.kinds
         assert [note.params["kind"] for note in found.notes] == ["comm"]

@@ -20,7 +20,7 @@ from ms_tune.fit import run as engine
 from ms_tune.fit import search as searching
 from ms_tune.fit import verify_loop
 from ms_tune.fit.job import read_job
-from ms_tune.fit.layouts import place_evenly, read_layout, with_layout
+from ms_tune.fit.layouts import read_layout, split_evenly, with_layout
 from ms_tune.fit.rank import _few_micro_batches, _LayoutRanker
 from ms_tune.fit.result import ConfigFitRequest
 from ms_tune.fit.search import SearchFit, SearchHooks, SearchRequest, search_layouts
@@ -71,16 +71,16 @@ def test_a_config_with_another_layout_is_read_as_that(name: str, layout: Layout)
     assert read_layout(loaded, run) == layout
     plan = normalize_source(loaded.source)
     assert plan.failure is None
-    assert plan.placement == tuple(map(tuple, place_evenly(job.layers, layout)))
+    assert plan.placement == tuple(map(tuple, split_evenly(job.layers, layout)))
     assert {layer.recompute.value for layer in plan.layers[: job.layers]} == {"none"}
     assert job.loaded.source.text == before
     assert loaded.source.text.partition("\n")[0] == before.partition("\n")[0]  # its comments stay
 
 
 def test_what_is_left_over_of_an_even_split_avoids_the_ends() -> None:
-    assert place_evenly(10, Layout(pipeline=4)) == [[2, 3, 3, 2]]
-    assert place_evenly(11, Layout(pipeline=4)) == [[3, 3, 3, 2]]
-    assert place_evenly(9, Layout(pipeline=2, chunks=2)) == [[3, 2], [2, 2]]
+    assert split_evenly(10, Layout(pipeline=4)) == [[2, 3, 3, 2]]
+    assert split_evenly(11, Layout(pipeline=4)) == [[3, 3, 3, 2]]
+    assert split_evenly(9, Layout(pipeline=2, chunks=2)) == [[3, 2], [2, 2]]
 
 
 def ranked(
@@ -93,9 +93,9 @@ def ranked(
     if folder is not None:
         path = job_of(folder, 4, 1, 32, 8).loaded.source.path
     request = DryrunRequest(config=path, device_bytes=int(gib * GIB), devices=None if folder is not None else 16)
-    told = {"free": ("dp", "tp", "pp", "vpp", "mbs"), "top": 0, **asked}
+    reported = {"free": ("dp", "tp", "pp", "vpp", "mbs"), "top": 0, **asked}
     return search_layouts(
-        SearchRequest(ConfigFitRequest(request, effort=Effort.QUICK), **told), SearchHooks(Observer())
+        SearchRequest(ConfigFitRequest(request, effort=Effort.QUICK), **reported), SearchHooks(Observer())
     )
 
 
@@ -134,7 +134,7 @@ class TestRanking:
         assert tight.ranking.pruned > roomy.ranking.pruned
 
     @pytest.mark.parametrize("chunks", [1, 2])
-    def test_long_steps_are_told_from_short_ones(self, tmp_path: Path, chunks: int) -> None:
+    def test_long_steps_are_reported_from_short_ones(self, tmp_path: Path, chunks: int) -> None:
         """Beside the schedule of all micro-batches, with stages of other work."""
         job = job_of(tmp_path, 4, 1, 32, 8)
         ranker = _LayoutRanker(job, job.loaded, GIB)
@@ -142,7 +142,7 @@ class TestRanking:
         for micro_batches in (32, 40, 44):
             layout = Layout(pipeline=4, chunks=chunks, micro_batches=micro_batches)
             assert _few_micro_batches(layout) < micro_batches
-            placement = place_evenly(32, layout)
+            placement = split_evenly(32, layout)
             time, _ = ranker._step_time(layout, schedule, placement, (7, 3, 1, 0))
             graph = graph_of(CostTable(4, chunks, micro_batches, 0, schedule, ()))
             cells = 4 * chunks
@@ -207,7 +207,7 @@ class TestTried:
         job = read_job(DryrunRequest(config=found.source.path, devices=4), there)
         assert read_layout(there, job.first) == found.chosen.candidate.layout
 
-    def test_what_lint_refuses_is_told_and_not_run(
+    def test_what_lint_refuses_is_reported_and_not_run(
         self, tmp_path: Path, world: list[Layout], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job = job_of(tmp_path, 4, 1, 32, 8)
@@ -263,6 +263,6 @@ class TestCommand:
     ) -> None:
         path = job_of(tmp_path, 4, 1, 32, 8).loaded.source.path
         assert main(["fit", str(path), *arguments]) == ExitCode.USAGE
-        told = capsys.readouterr()
-        assert words in told.err
-        assert "Traceback" not in told.err
+        captured = capsys.readouterr()
+        assert words in captured.err
+        assert "Traceback" not in captured.err

@@ -82,10 +82,10 @@ def recompute_first_chunk(
     measured: StageMeasurements, world: World, job: PlannedJob, stages: list[int] | None = None
 ) -> None:
     runs = [world.some(job, probe) for probe in probes_of_first_chunk(job, measured.model, stages)]
-    measured.first_chunk_alone = {run.stage: run for run in runs}
+    measured.only_first_chunk = {run.stage: run for run in runs}
 
 
-def made(world: World, job: PlannedJob, limit: int = 60 << 30) -> CostTable:
+def make_table(world: World, job: PlannedJob, limit: int = 60 << 30) -> CostTable:
     measured = measured_in(world, job)
     table = build_table(job, measured, RelativeCosts(), limit)
     ends = [world.some(job, probe) for probe in emptied_probes(job, measured.model)]
@@ -97,7 +97,7 @@ class TestTable:
     def test_what_is_true_comes_out(self, tmp_path: Path, stages: int, chunks: int) -> None:
         world = World()
         layers = 4 * stages * chunks
-        table = made(world, job_of(tmp_path, stages, chunks, layers, 2 * stages))
+        table = make_table(world, job_of(tmp_path, stages, chunks, layers, 2 * stages))
         (layer,) = table.layers
         assert (layer.name, layer.layer_count, layer.bytes) == ("dense", layers, world.lasting * MIB)
         for kind, kept in layer.recompute.items():
@@ -112,9 +112,9 @@ class TestTable:
         assert (table.head.filled, table.tail.filled) == (stages > 1, stages > 1)  # as MindSpeed-Core-MS wants it
         assert set(table.again.transient_bytes[:-1]) == {world.transient * MIB}
         assert layer.recompute[RecomputeMode.FULL].again_bytes == 0
-        assert table.held_by(0) == world.anyhow[0] * MIB
+        assert table.fixed_bytes(0) == world.anyhow[0] * MIB
         # What stands on top of the last stage when its forward pass ends is told from what it holds beside its weights.
-        assert table.held_by(stages - 1) + table.tail.transient_bytes == (world.anyhow[2] + world.late) * MIB
+        assert table.fixed_bytes(stages - 1) + table.tail.transient_bytes == (world.anyhow[2] + world.late) * MIB
         assert table.tail.transient_bytes >= world.late * MIB
         assert table.update is None
 
@@ -122,7 +122,7 @@ class TestTable:
     @pytest.mark.parametrize("left", [0, 134])
     def test_what_recomputed_layers_add_comes_out(self, tmp_path: Path, first: int, left: int) -> None:
         world = World(first=first, left=left)
-        table = made(world, job_of(tmp_path, 4, 1, 32, 8))
+        table = make_table(world, job_of(tmp_path, 4, 1, 32, 8))
         assert table.again is not None
         assert table.again.first_bytes == (first * MIB, 0, 0, 0)
         assert table.again.layer_bytes == (0, 0, 0, 0)
@@ -139,7 +139,7 @@ class TestTable:
     def test_it_foretells_every_plan(self, tmp_path: Path, stages: int, update: int, left: int) -> None:
         world = World(update=update, left=left, first=48)
         job = job_of(tmp_path, stages, 1, 5 * stages, 2 * stages)
-        table = made(world, job)
+        table = make_table(world, job)
         assert (table.update is None) == (not update)
         costs, draw = in_arrays(table), np.random.default_rng(20261122)
         for _ in range(60):
@@ -205,7 +205,7 @@ def random_cells(draw: np.random.Generator, table: CostTable) -> list[dict[Recom
 
 class TestProbes:
     @pytest.mark.parametrize(("chunks", "whole"), [(1, 1), (2, 3)])
-    def test_a_stage_with_too_few_layers_is_told(self, chunks: int, whole: int) -> None:
+    def test_a_stage_with_too_few_layers_is_reported(self, chunks: int, whole: int) -> None:
         with pytest.raises(UnsupportedError) as caught:
             probe_sizes(chunks, whole, 2 * chunks)
         assert str(whole) in str(caught.value)
@@ -302,7 +302,7 @@ class TestStaticGraph:
         counts = {kind: Counter(one.stage for one in probes if one.recompute is kind) for kind in kinds}
         assert counts == {RecomputeMode.NONE: {0: 2, 1: 2, 2: 1, 3: 2}, RecomputeMode.FULL: {0: 2, 3: 1}}
 
-    def test_a_kind_that_recomputes_some_is_run_on_one_stage_and_tells_of_all(self, job: PlannedJob) -> None:
+    def test_a_kind_that_recomputes_some_is_run_on_one_stage_and_shows_of_all(self, job: PlannedJob) -> None:
         world, model = (
             World(once={RecomputeMode.NONE: 70, RecomputeMode.COMM: 70, RecomputeMode.BOTH: 70}),
             count_job_layers(job),
@@ -343,7 +343,7 @@ class TestStaticGraph:
             assert foretold == pytest.approx(true, abs=2 * MIB)
 
     @pytest.mark.parametrize("alone", [60, 390])
-    def test_what_comes_on_top_of_a_first_chunk_is_told_apart(self, job: PlannedJob, alone: int) -> None:
+    def test_what_comes_on_top_of_a_first_chunk_is_distinguished(self, job: PlannedJob, alone: int) -> None:
         world = World(alone=alone)
         measured = measured_in(world, job)
         recompute_first_chunk(measured, world, job)
@@ -359,7 +359,7 @@ class TestStaticGraph:
                 true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
                 assert foretold[stage] == pytest.approx(true, abs=2 * MIB)
 
-    def test_what_comes_on_top_in_the_middle_is_told_by_one_run(self, job: PlannedJob) -> None:
+    def test_what_comes_on_top_in_the_middle_is_reported_by_one_run(self, job: PlannedJob) -> None:
         world = World(alone=390, late=200)
         measured = measured_in(world, job)
         recompute_first_chunk(measured, world, job, [1])

@@ -71,7 +71,7 @@ class World:
     def figures(self, job: PlannedJob, probe: Probe) -> RunFigures:
         """What a probe finds."""
         counts = _spread(probe.layers, job.chunks)
-        return self._found(job, probe, [{probe.recompute: count} for count in counts])
+        return self._figures_of(job, probe, [{probe.recompute: count} for count in counts])
 
     def some(self, job: PlannedJob, probe: Probe) -> RunFigures:
         """What a probe finds in which some layers of each cell are recomputed in full, or all of the first chunk."""
@@ -80,7 +80,7 @@ class World:
         if probe.name == "emptied":
             filled = _spread(probe.layers, job.chunks - 1)
             counts = [0, *filled] if probe.stage == 0 else [*filled, 0]
-            return self._found(job, probe, [{RecomputeMode.NONE: count} for count in counts])
+            return self._figures_of(job, probe, [{RecomputeMode.NONE: count} for count in counts])
         number, _, chunk = number.partition(" of chunk ")
         full = [int(number)] * job.chunks if number else [counts[0], *[0] * (job.chunks - 1)]
         full = [count * (not chunk or int(chunk) == index) for index, count in enumerate(full)]
@@ -90,9 +90,9 @@ class World:
             {RecomputeMode.FULL: some, RecomputeMode.NONE: count - some}
             for some, count in zip(full, counts, strict=True)
         ]
-        return self._found(job, probe, cells)
+        return self._figures_of(job, probe, cells)
 
-    def _found(self, job: PlannedJob, probe: Probe, cells: list[dict[RecomputeMode, int]]) -> RunFigures:
+    def _figures_of(self, job: PlannedJob, probe: Probe, cells: list[dict[RecomputeMode, int]]) -> RunFigures:
         peaks = self.peaks(job, probe.stage, cells)
         lasting = dict.fromkeys(peaks, self.lasting * probe.layers * MIB)
         if self.update:

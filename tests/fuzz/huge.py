@@ -45,7 +45,7 @@ def _prepare(config: Path) -> None:
     with contextlib.suppress(MsTuneError):
         if dialect is Dialect.MINDFORMERS:
             mindformers.prepare_mindformers(
-                mindformers.settle_config(Job(source, dialect=dialect), None), config.name, request
+                mindformers.prepare_config(Job(source, dialect=dialect), None), config.name, request
             )
         else:
             dynamic_jobs.prepare(source, config.name, request, None, dialect)

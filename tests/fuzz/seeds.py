@@ -44,9 +44,9 @@ def _training_logs() -> list[Files]:
     static = "".join(static_line(step, 900 + step) for step in range(1, 40))
     dynamic = "".join(f"[rank{rank}]: {dynamic_line(step, 500)}" for step in range(1, 30) for rank in range(3))
     megatron = megatron_log([9000, *range(1000, 1060)], tflops=100.0)
-    told = "[Rank 0] (after 1 iterations) memory (MB) | allocated: 1.5 | max allocated: 2.5 | reserved: 3.0 | max reserved: 4.0\n"
+    reported = "[Rank 0] (after 1 iterations) memory (MB) | allocated: 1.5 | max allocated: 2.5 | reserved: 3.0 | max reserved: 4.0\n"
     baseline = json.dumps({"time info": [9000.5, 1000.1, 1000.2], "lm loss": [3, 2, 1], "throughput": [1.0, 9.0, 9.0]})
-    texts = (static, dynamic, megatron + told + "saving checkpoint at iteration 60\n" + megatron, baseline)
+    texts = (static, dynamic, megatron + reported + "saving checkpoint at iteration 60\n" + megatron, baseline)
     return [{"train.log": text.encode()} for text in texts]
 
 

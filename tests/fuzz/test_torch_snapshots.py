@@ -78,8 +78,8 @@ def look(path: Path) -> bool:
         report = analyse_snapshot(path, None, None, lambda _what, _share: None)
         assert report.requested_peak_bytes == sum(place.bytes for place in report.contents) or report.replay.is_exact
         assert report.replay.is_exact == (report.replay.differences == 0)
-        told = report.replay.is_exact and len(report.device.events) > 0
-        assert told == (report.peak_bytes is not None) == (report.refused_because is None)
+        reported = report.replay.is_exact and len(report.device.events) > 0
+        assert reported == (report.peak_bytes is not None) == (report.refused_because is None)
         replay_snapshot(path, TorchWhatIfRequest(expandable=True, limit=64 * MIB), lambda _what, _share: None)
         answered = True
     assert time.monotonic() - began < _SECONDS

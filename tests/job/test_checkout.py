@@ -273,7 +273,7 @@ _COMMIT = "c0ffee" + "0" * 34
         ({}, "1.9"),
     ],
 )
-def test_git_tells_the_release_before_setup_does(files: dict[str, str], release: str, tmp_path: Path) -> None:
+def test_git_shows_the_release_before_setup_does(files: dict[str, str], release: str, tmp_path: Path) -> None:
     config = mindformers(tmp_path, "1.9.0")
     for name, text in files.items():
         (tmp_path / ".git" / name).parent.mkdir(parents=True, exist_ok=True)

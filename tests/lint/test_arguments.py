@@ -14,7 +14,7 @@ CHECKS = tuple(check for check in built_in() if check.id in IDS)
 MODEL = "use_legacy: False\nmodel: {{model_config: {{model_type: qwen3, architectures: [Qwen3ForCausalLM], {}}}}}"
 
 
-def found(text: str, version: str = "1.9", dialect: Dialect = Dialect.MINDFORMERS) -> list[tuple[str, object]]:
+def lint_keys(text: str, version: str = "1.9", dialect: Dialect = Dialect.MINDFORMERS) -> list[tuple[str, object]]:
     source = parse_source(text, Path("a.yaml"))
     return [(one.id, one.path[-1]) for one in lint(source, dialect, CHECKS, version)]
 
@@ -38,7 +38,7 @@ def found(text: str, version: str = "1.9", dialect: Dialect = Dialect.MINDFORMER
     ],
 )
 def test_arguments_of_classes(text: str, version: str, expected: list[tuple[str, object]]) -> None:
-    assert found(text, version) == expected
+    assert lint_keys(text, version) == expected
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ def test_arguments_of_classes(text: str, version: str, expected: list[tuple[str,
     [("'False'", True), ("Flase", True), ("2", True), ("0.5", True), ("True", False), ("1", False), ("0", False), ("''", False), ("", False), ("[False]", True), ("[]", False)],
 )  # fmt: skip
 def test_a_switch_is_true_or_false(value: str, wrong: bool) -> None:  # noqa: FBT001 - a column of the table
-    assert found(f"only_save_strategy: {value}") == ([("MST563", "only_save_strategy")] if wrong else [])
-    assert found(f"use_parallel: {value}") == ([("MST563", "use_parallel")] if wrong else [])
-    assert found(MODEL.format(f"qk_layernorm: {value}")) == ([("MST563", "qk_layernorm")] if wrong else [])
+    assert lint_keys(f"only_save_strategy: {value}") == ([("MST563", "only_save_strategy")] if wrong else [])
+    assert lint_keys(f"use_parallel: {value}") == ([("MST563", "use_parallel")] if wrong else [])
+    assert lint_keys(MODEL.format(f"qk_layernorm: {value}")) == ([("MST563", "qk_layernorm")] if wrong else [])
 
 
 def test_a_switch_that_later_releases_refuse() -> None:
     # 1.6 has no template, and asks it as any other; from 1.7 on its type is looked at first, which another check tells.
-    assert found("auto_trans_ckpt: Faalse", "1.6") == [("MST563", "auto_trans_ckpt")]
-    assert found("auto_trans_ckpt: Faalse", "1.7") == []
+    assert lint_keys("auto_trans_ckpt: Faalse", "1.6") == [("MST563", "auto_trans_ckpt")]
+    assert lint_keys("auto_trans_ckpt: Faalse", "1.7") == []
 
 
 @pytest.mark.parametrize(
@@ -73,30 +73,32 @@ def test_a_switch_that_later_releases_refuse() -> None:
     ],
 )
 def test_numbers_of_the_model_are_no_texts(field: str, wrong: bool) -> None:  # noqa: FBT001 - a column of the table
-    assert found(MODEL.format(field)) == ([("MST564", field.partition(":")[0])] if wrong else [])
-    assert found(f"model: {{model_config: {{type: Unknown, {field}}}}}") == []
+    assert lint_keys(MODEL.format(field)) == ([("MST564", field.partition(":")[0])] if wrong else [])
+    assert lint_keys(f"model: {{model_config: {{type: Unknown, {field}}}}}") == []
     text = f"model: {{model_type: qwen3, architectures: Qwen3ForCausalLM, {field}}}"
-    assert found(text, "2.1", Dialect.MINDFORMERS_PYNATIVE) == ([("MST786", field.partition(":")[0])] if wrong else [])
+    assert lint_keys(text, "2.1", Dialect.MINDFORMERS_PYNATIVE) == (
+        [("MST786", field.partition(":")[0])] if wrong else []
+    )
 
 
 def test_the_same_of_dynamic_graphs() -> None:
     model = "model: {model_type: qwen3, architectures: Qwen3ForCausalLM, qk_layernorm: Ture}"
     data = "train_dataset: {dataloader: {config: {seq_legnth: 4096}, handler: [{type: A, seq_legnth: 4096}]}}"
-    assert found(model, "2.1", Dialect.MINDFORMERS_PYNATIVE) == [("MST785", "qk_layernorm")]
-    assert found(data, "2.1", Dialect.MINDFORMERS_PYNATIVE) == 2 * [("MST784", "seq_legnth")]
+    assert lint_keys(model, "2.1", Dialect.MINDFORMERS_PYNATIVE) == [("MST785", "qk_layernorm")]
+    assert lint_keys(data, "2.1", Dialect.MINDFORMERS_PYNATIVE) == 2 * [("MST784", "seq_legnth")]
 
 
 def test_functions_and_numbers_below_zero() -> None:
-    assert found(MODEL.format("hidden_act: siilu")) == [("MST567", "hidden_act")]
-    assert found(MODEL.format("hidden_act: swiglu")) == []
-    assert found("use_legacy: True\nmodel: {model_config: {type: LlamaConfig, hidden_act: mine}}") == []
+    assert lint_keys(MODEL.format("hidden_act: siilu")) == [("MST567", "hidden_act")]
+    assert lint_keys(MODEL.format("hidden_act: swiglu")) == []
+    assert lint_keys("use_legacy: True\nmodel: {model_config: {type: LlamaConfig, hidden_act: mine}}") == []
     dynamic = "model: {model_type: qwen3, architectures: Qwen3ForCausalLM, hidden_act: swiglu}"
-    assert found(dynamic, "2.1", Dialect.MINDFORMERS_PYNATIVE) == [("MST787", "hidden_act")]
-    assert found("optimizer: {type: AdamW, eps: 0., weight_decay: -0.1}") == [
+    assert lint_keys(dynamic, "2.1", Dialect.MINDFORMERS_PYNATIVE) == [("MST787", "hidden_act")]
+    assert lint_keys("optimizer: {type: AdamW, eps: 0., weight_decay: -0.1}") == [
         ("MST566", "eps"),
         ("MST566", "weight_decay"),
     ]
-    assert found("optimizer: {type: AdamW, eps: 1.e-8, weight_decay: 0.}") == []
+    assert lint_keys("optimizer: {type: AdamW, eps: 1.e-8, weight_decay: 0.}") == []
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     return code, output.out, output.err
 
 
-def test_a_base_counts_and_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_base_counts_and_is_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """What stands in the config is pointed at and fixed as ever; the other file, on which more may build, stays as it is."""
     (tmp_path / "base.yaml").write_text(STAGES)
     (tmp_path / "some.yaml").write_text(f"base_config: base.yaml\n{SPLIT}")
@@ -49,7 +49,7 @@ def test_a_base_counts_and_is_told(capsys: pytest.CaptureFixture[str], tmp_path:
     assert {"MST301", "MST302"}.isdisjoint(one["id"] for one in json.loads(fixed)["findings"])
 
 
-def test_a_value_in_the_base_is_told_with_its_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_value_in_the_base_is_reported_with_its_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(SPLIT)
     (tmp_path / "some.yaml").write_text(f"base_config: base.yaml\n{STAGES}")
     code, out, _ = run(capsys, "some.yaml")

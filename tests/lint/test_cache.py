@@ -20,7 +20,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def kept(tmp_path: Path) -> list[Path]:
+def cached_files(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "cache").rglob("*.json"))
 
 
@@ -31,13 +31,13 @@ def read(file: Path) -> list[tuple[str, object, object]]:
 def test_checks_are_kept_and_read_again(file: Path, tmp_path: Path) -> None:
     wanted = read(file)
     assert wanted == [("MST901", ["not", ["in", ["name", "value"], ["value", [2.5]]]], {"zh": "数"})]
-    (one,) = kept(tmp_path)
+    (one,) = cached_files(tmp_path)
     assert read(file) == wanted
     one.write_text(one.read_text(encoding="utf-8").replace("2.5", "7.5"), encoding="utf-8")
     assert read(file)[0][1] == ["not", ["in", ["name", "value"], ["value", [7.5]]]]  # this is where they come from
 
 
-def test_a_changed_file_is_read_anew(file: Path) -> None:
+def test_a_changed_file_is_read_again(file: Path) -> None:
     read(file)
     file.write_text("checks: []\n")
     assert read(file) == []
@@ -48,7 +48,7 @@ def test_a_changed_file_is_read_anew(file: Path) -> None:
 @pytest.mark.parametrize("content", ["", "[]", '{{"key": 1}}', "\0", '{{"key": [], "rows": 1}}', "{rows}"])
 def test_what_cannot_be_used_is_ignored(file: Path, tmp_path: Path, content: str) -> None:
     wanted = read(file)
-    (one,) = kept(tmp_path)
+    (one,) = cached_files(tmp_path)
     one.write_text(content.format(rows=one.read_text(encoding="utf-8").split("\n")[0]), encoding="utf-8")
     assert read(file) == wanted
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_used_is_ignored(file: Path, tmp_path: Path, content: str
 def test_values_that_json_would_change_are_not_kept(file: Path, tmp_path: Path) -> None:
     file.write_text(f"checks: [{ENTRY.replace('2.5', '2024-01-01')}]\n")
     assert read(file) == read(file)
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
 
 
 def test_without_a_folder_it_works_too(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_without_a_folder_it_works_too(file: Path, tmp_path: Path, monkeypatch: 
     for folder in (str(tmp_path / "file"), "relative"):
         monkeypatch.setenv("MS_TUNE_CACHE", folder)
         assert read(file)[0][0] == "MST901"
-    assert kept(tmp_path) == []
+    assert cached_files(tmp_path) == []
 
 
 CHECKLISTS = [
@@ -79,9 +79,9 @@ def test_checks_that_are_kept_are_those_of_the_file(
     monkeypatch.setenv("MS_TUNE_CACHE", str(tmp_path))
     copy = Path(shutil.copy(path, tmp_path))  # beside which no installation has laid the rows
     first, again = read_checks(copy), read_checks(copy)
-    assert kept_in(tmp_path)
+    assert has_cache(tmp_path)
     assert [(one._row, one.entry) for one in first] == [(one._row, one.entry) for one in again]
 
 
-def kept_in(folder: Path) -> bool:
+def has_cache(folder: Path) -> bool:
     return bool([*folder.rglob("*.json")])

@@ -24,7 +24,7 @@ model:
 """
 
 
-def found(parallel: str = "", model: str = "", experts: str = "", text: str = BASE) -> list[str]:
+def lint_legacy(parallel: str = "", model: str = "", experts: str = "", text: str = BASE) -> list[str]:
     config = text.replace("PARALLEL", parallel).replace("MODEL", model).replace("EXPERTS", experts)
     findings = lint(parse_source(config, Path("a.yaml")), Dialect.MINDFORMERS, CHECKS)
     return [f"{one.id} {one.message.say(Language.EN)}" for one in findings]
@@ -52,20 +52,20 @@ def found(parallel: str = "", model: str = "", experts: str = "", text: str = BA
     ],
 )
 def test_settings(parallel: str, model: str, refused: bool) -> None:  # noqa: FBT001 - a column of the table
-    assert bool(found(parallel, model)) is refused
+    assert bool(lint_legacy(parallel, model)) is refused
 
 
 def test_sizes_count_only_where_the_network_is_split() -> None:
     alone = BASE.replace("use_parallel: True", "use_parallel: False")
-    assert found("model_parallel: 3", text=alone) == []
-    assert found("seq_split_num: 2", text=alone) != []  # this one is not set back
+    assert lint_legacy("model_parallel: 3", text=alone) == []
+    assert lint_legacy("seq_split_num: 2", text=alone) != []  # this one is not set back
 
 
 def test_other_networks_are_left_alone() -> None:
     other = BASE.replace("type: LlamaConfig", "type: ChatGLM2Config")
-    assert found("model_parallel: 3", "compute_dtype: x", text=other) == []
+    assert lint_legacy("model_parallel: 3", "compute_dtype: x", text=other) == []
     research = BASE.replace("model:\n", "model:\n  arch: {type: ParallelLlamaForCausalLM}\n")
-    assert found("model_parallel: 3", text=research) == []
+    assert lint_legacy("model_parallel: 3", text=research) == []
 
 
 def test_stretched_positions() -> None:
@@ -74,15 +74,17 @@ def test_stretched_positions() -> None:
         "original_max_position_embeddings: LENGTH}"
     )
     good = llama3.replace("FACTOR", "8.0").replace("LENGTH", "32")
-    assert found(model=good) == []
-    assert found(model=good.replace("8.0", "8")) == ["MST347 LLAMA3 needs a factor with a decimal point: 8.0"]
-    assert found(model=good.replace("8.0", "0.5")) == ["MST347 the factor must be at least 1, not 0.5"]
-    assert found(model=good.replace(": 32", ": 64")) != []
-    assert found(model=good.replace("high_freq_factor: 4.0", "high_freq_factor: 0.5")) != []
-    assert found(model=good.replace("high_freq_factor: 4.0, ", "")) == [
+    assert lint_legacy(model=good) == []
+    assert lint_legacy(model=good.replace("8.0", "8")) == ["MST347 LLAMA3 needs a factor with a decimal point: 8.0"]
+    assert lint_legacy(model=good.replace("8.0", "0.5")) == ["MST347 the factor must be at least 1, not 0.5"]
+    assert lint_legacy(model=good.replace(": 32", ": 64")) != []
+    assert lint_legacy(model=good.replace("high_freq_factor: 4.0", "high_freq_factor: 0.5")) != []
+    assert lint_legacy(model=good.replace("high_freq_factor: 4.0, ", "")) == [
         "MST347 extend_method: LLAMA3 also needs high_freq_factor"
     ]
-    assert found(model=good.replace("{factor", "{x: 1, factor")) == ["MST347 extend_method: LLAMA3 does not accept 'x'"]
+    assert lint_legacy(model=good.replace("{factor", "{x: 1, factor")) == [
+        "MST347 extend_method: LLAMA3 does not accept 'x'"
+    ]
 
 
 # ``LayerSetting`` refuses these offsets; the class has 32 layers, that of ChatGLM 28.
@@ -101,5 +103,5 @@ def test_layers_that_are_left_out_are_those_of_the_class(model: str, refused: li
         found = lint(
             parse_source(text + more, Path("a.yaml")), Dialect.MINDFORMERS, built_in(Dialect.MINDFORMERS), "1.9"
         )
-        told = [one.id for one in found if one.severity is Severity.ERROR]
-        assert told == ([] if more else refused), more
+        ids = [one.id for one in found if one.severity is Severity.ERROR]
+        assert ids == ([] if more else refused), more

@@ -13,7 +13,7 @@ from ms_tune.text import Language
 CHECKS = built_in(Dialect.MINDFORMERS)
 
 
-def found(text: str, version: str | None = None) -> list[str]:
+def lint_ids(text: str, version: str | None = None) -> list[str]:
     findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, CHECKS, version)
     assert all(finding.id != "MST001" for finding in findings), [f.message.say(Language.EN) for f in findings]
     return [finding.id for finding in findings]
@@ -43,7 +43,7 @@ def found(text: str, version: str | None = None) -> list[str]:
     ],
 )
 def test_values(text: str, expected: list[str]) -> None:
-    assert found(f"{text}\n") == expected
+    assert lint_ids(f"{text}\n") == expected
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_values(text: str, expected: list[str]) -> None:
 )
 def test_recompute_plans(values: str, expected: list[str]) -> None:
     text = f"parallel_config: {{pipeline_stage: 2}}\nmodel: {{model_config: {{num_layers: 4, offset: 0}}}}\nrecompute_config:\n  {values}\n"
-    assert sorted(found(text)) == sorted(expected)
-    assert found(f"base_config: other.yaml\n{text}") == []
+    assert sorted(lint_ids(text)) == sorted(expected)
+    assert lint_ids(f"base_config: other.yaml\n{text}") == []
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_recompute_plans(values: str, expected: list[str]) -> None:
     ],
 )
 def test_swap(values: str, expected: list[str]) -> None:
-    assert found(f"parallel_config: {{pipeline_stage: 2}}\nswap_config: {{{values}}}\n") == expected
+    assert lint_ids(f"parallel_config: {{pipeline_stage: 2}}\nswap_config: {{{values}}}\n") == expected

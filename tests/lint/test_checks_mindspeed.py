@@ -13,7 +13,7 @@ from ms_tune.text import Language
 CHECKS = built_in(Dialect.MINDSPEED_MS)
 
 
-def found(text: str) -> list[str]:
+def lint_ids(text: str) -> list[str]:
     findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDSPEED_MS, CHECKS)
     assert all(finding.id != "MST001" for finding in findings), [f.message.say(Language.EN) for f in findings]
     return [finding.id for finding in findings]
@@ -36,7 +36,7 @@ def found(text: str) -> list[str]:
     ],
 )
 def test_values(text: str, expected: list[str]) -> None:
-    assert sorted(found(f"{text}\n")) == sorted(expected)
+    assert sorted(lint_ids(f"{text}\n")) == sorted(expected)
 
 
 def config(layers: int, stages: int, chunks: int | None, values: str) -> str:
@@ -64,7 +64,7 @@ def config(layers: int, stages: int, chunks: int | None, values: str) -> str:
     ],
 )
 def test_recompute_lists(layers: int, stages: int, chunks: int | None, values: str, expected: list[str]) -> None:
-    assert found(config(layers, stages, chunks, values)) == expected
+    assert lint_ids(config(layers, stages, chunks, values)) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_recompute_lists(layers: int, stages: int, chunks: int | None, values: s
 )
 def test_layer_lists(value: str, layers: int, stages: int, chunks: int | None, expected: list[str]) -> None:
     text = config(layers, stages, chunks, "").replace("  recompute_config: {}\n", f"  num_layer_list: {value}\n")
-    assert sorted(found(text)) == sorted(expected)
+    assert sorted(lint_ids(text)) == sorted(expected)
 
 
 def test_unknown_keys() -> None:
-    assert found("model_config: {num_layer: 4}\n") == ["MST608"]
-    assert found("model_config: {my_own_key: 4}\n") == ["MST609"]
-    assert found("my_section: {a: 1}\nx-anchor: &a 1\n") == []
-    assert found("trainin_config: {a: 1}\n") == ["MST608"]
+    assert lint_ids("model_config: {num_layer: 4}\n") == ["MST608"]
+    assert lint_ids("model_config: {my_own_key: 4}\n") == ["MST609"]
+    assert lint_ids("my_section: {a: 1}\nx-anchor: &a 1\n") == []
+    assert lint_ids("trainin_config: {a: 1}\n") == ["MST608"]

@@ -15,7 +15,7 @@ PARALLEL = "parallelism: {tensor_parallel: 2, sequence_parallel: True}\n"
 MODEL = "model: {model_type: glm4, architectures: Glm4ForCausalLM, num_hidden_layers: 8}\n"
 
 
-def found(text: str, version: str | None = None) -> list[str]:
+def lint_ids(text: str, version: str | None = None) -> list[str]:
     findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS_PYNATIVE, CHECKS, version)
     assert all(finding.id != "MST001" for finding in findings), [f.message.say(Language.EN) for f in findings]
     return [finding.id for finding in findings]
@@ -43,7 +43,7 @@ def found(text: str, version: str | None = None) -> list[str]:
     ],
 )
 def test_values(text: str, expected: list[str]) -> None:
-    assert found(f"{text}\n") == expected
+    assert lint_ids(f"{text}\n") == expected
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_values(text: str, expected: list[str]) -> None:
     ],
 )
 def test_recompute(values: str, expected: list[str]) -> None:
-    assert found(f"{PARALLEL}recompute: {{{values}}}\ntraining: {{steps: 1}}\nmodel: {MODEL[7:]}") == expected
+    assert lint_ids(f"{PARALLEL}recompute: {{{values}}}\ntraining: {{steps: 1}}\nmodel: {MODEL[7:]}") == expected
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_recompute(values: str, expected: list[str]) -> None:
     ],
 )
 def test_layers_of_several_settings(values: str, expected: list[str]) -> None:
-    assert found(f"{PARALLEL}recompute: {{{values}}}\ntraining: {{steps: 1}}\nmodel: {MODEL[7:]}", "2.1") == expected
+    assert lint_ids(f"{PARALLEL}recompute: {{{values}}}\ntraining: {{steps: 1}}\nmodel: {MODEL[7:]}", "2.1") == expected
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_layers_of_several_settings(values: str, expected: list[str]) -> None:
     ],
 )
 def test_a_growing_batch(values: str, expected: list[str]) -> None:
-    assert found(f"training: {{{values}}}\n", "2.1") == expected
+    assert lint_ids(f"training: {{{values}}}\n", "2.1") == expected
 
 
 def test_stages_hold_every_layer_once() -> None:
@@ -108,18 +108,18 @@ def test_stages_hold_every_layer_once() -> None:
         "['0-2', '2-6']": ["MST747"] * 2,  # one twice, another not at all
         "['0-3', '4-8']": ["MST748"],
     }
-    assert {ranges: found(text.replace("RANGES", ranges)) for ranges in cases} == cases
+    assert {ranges: lint_ids(text.replace("RANGES", ranges)) for ranges in cases} == cases
 
 
 def test_prediction_layers_are_the_last_ids() -> None:
     model = MODEL.replace("glm4", "deepseek_v3").replace("Glm4", "DeepseekV3")
     text = f"{PARALLEL}{model[:-2]}, num_nextn_predict_layers: 1, mtp_loss_scaling_factor: 0.3}}\nrecompute: {{mode: full, full_recompute_layer: [LAYER]}}\n"
-    assert found(text.replace("LAYER", "'0-8'")) == []
-    assert found(text.replace("LAYER", "'0-9'")) == ["MST711"]
+    assert lint_ids(text.replace("LAYER", "'0-8'")) == []
+    assert lint_ids(text.replace("LAYER", "'0-9'")) == ["MST711"]
 
 
-def test_versions_tell_the_keys() -> None:
-    assert found("training: {global_batch_size: 2, rampup_batch_size: [1, 1, 1]}\n", "2.1") == []
-    assert found("training: {rampup_batch_size: [1, 1, 1]}\n", "2.0.0") == ["MST745"]
-    assert found("monitor: {tensorboard: {tensorboard_dir: a}}\n", "2.1.0") == ["MST704", "MST737"]
-    assert found("parallelism: {tensor_parallel: 2}\n", "2.0") == []
+def test_versions_show_the_keys() -> None:
+    assert lint_ids("training: {global_batch_size: 2, rampup_batch_size: [1, 1, 1]}\n", "2.1") == []
+    assert lint_ids("training: {rampup_batch_size: [1, 1, 1]}\n", "2.0.0") == ["MST745"]
+    assert lint_ids("monitor: {tensorboard: {tensorboard_dir: a}}\n", "2.1.0") == ["MST704", "MST737"]
+    assert lint_ids("parallelism: {tensor_parallel: 2}\n", "2.0") == []

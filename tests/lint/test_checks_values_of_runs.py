@@ -31,7 +31,7 @@ _DATA += "input_columns: [input_ids, labels, loss_mask, position_ids]}"
 _DEFAULTS = {"mode": "train", "device": "Ascend", "full": "True", "strategy": "full_batch", "data": "1", "tensor": "1"}
 
 
-def found(more: str, *, legacy: bool = False, version: str = "1.9", **changes: str) -> set[str]:
+def lint_names(more: str, *, legacy: bool = False, version: str = "1.9", **changes: str) -> set[str]:
     text = _RUN.format(more=more, legacy=legacy, **(_DEFAULTS | changes))
     findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, built_in(Dialect.MINDFORMERS), version)
     return {one.name for one in findings if one.severity.value != "info" or one.name == "cache-in-training"}
@@ -41,18 +41,18 @@ def found(more: str, *, legacy: bool = False, version: str = "1.9", **changes: s
 @pytest.mark.parametrize("key", ["params_dtype", "compute_dtype", "layernorm_compute_dtype", "rotary_dtype"])
 @pytest.mark.parametrize("value", ["flaot32", "BF16", "half", "3"])
 def test_data_types(key: str, value: str, version: str) -> None:
-    assert "unknown-core-data-type" in found(f"{_CORE}, {key}: {value}}}}}", version=version)
-    assert "unknown-core-data-type" not in found(f"{_CORE}, {key}: bf16}}}}", version=version)
+    assert "unknown-core-data-type" in lint_names(f"{_CORE}, {key}: {value}}}}}", version=version)
+    assert "unknown-core-data-type" not in lint_names(f"{_CORE}, {key}: bf16}}}}", version=version)
 
 
 def test_data_against_the_model() -> None:
-    assert found(f"{_CORE}}}}}\n{_DATA}") == set()
-    assert found(f"{_CORE}}}}}\n{_DATA.replace('512', '1024')}") == {"data-of-other-length"}
+    assert lint_names(f"{_CORE}}}}}\n{_DATA}") == set()
+    assert lint_names(f"{_CORE}}}}}\n{_DATA.replace('512', '1024')}") == {"data-of-other-length"}
     without = f"{_CORE}}}}}\n{_DATA}".replace(", seq_length: 512, vocab", ", vocab")
-    assert found(without) == set()  # only where both are written
+    assert lint_names(without) == set()  # only where both are written
     four, two = "[[1, 1], [1, 1], [1, 1], [1, 1]]", "[[1, 1], [1, 1]]"
-    assert found(f"{_CORE}}}}}\n{_DATA}", full="False", strategy=four) == set()
-    assert found(f"{_CORE}}}}}\n{_DATA}", full="False", strategy=two) == {"strategy-of-other-columns"}
+    assert lint_names(f"{_CORE}}}}}\n{_DATA}", full="False", strategy=four) == set()
+    assert lint_names(f"{_CORE}}}}}\n{_DATA}", full="False", strategy=two) == {"strategy-of-other-columns"}
 
 
 _SWAP = "swap_config: {{swap: True, op_swap: [{{op_name: '{name}', layers: {layers}, backward_prefetch: 2}}]}}\n"
@@ -73,6 +73,6 @@ _AGAIN = "recompute_config: {{select_recompute: {{'{name}': {layers}}}}}\n"
 )
 def test_swap_before_recompute(swapped: str, recomputed: str, layers: str, clash: bool) -> None:  # noqa: FBT001
     text = _SWAP.format(name=swapped, layers="[0, 1, 2]") + _AGAIN.format(name=recomputed, layers=layers) + _LLAMA
-    assert ("swap-for-recomputed-operators" in found(text, legacy=True)) is clash
-    assert "swap-on-other-device" not in found(text, legacy=True)
-    assert "swap-on-other-device" in found(text, legacy=True, device="GPU")
+    assert ("swap-for-recomputed-operators" in lint_names(text, legacy=True)) is clash
+    assert "swap-on-other-device" not in lint_names(text, legacy=True)
+    assert "swap-on-other-device" in lint_names(text, legacy=True, device="GPU")

@@ -14,7 +14,7 @@ from tests.jobs import context
 STATIC, DYNAMIC, _ = YAML_DIALECTS
 
 
-def found(
+def find_similar(
     text: str, names: dict[str, str], dialect: Dialect = STATIC, version: str = "1.9"
 ) -> list[tuple[object, ...]]:
     read = context(parse_source(text, Path("a.yaml")), dialect, {"names": names}, version)
@@ -36,17 +36,17 @@ def found(
     ],
 )
 def test_a_name_of_a_release(name: str, version: str, expected: list[tuple[object, ...]]) -> None:
-    assert found(f"optimizer: {{type: {name}}}", {"optimizer.type": "optimizer"}, version=version) == expected
+    assert find_similar(f"optimizer: {{type: {name}}}", {"optimizer.type": "optimizer"}, version=version) == expected
 
 
 def test_every_item_of_a_list() -> None:
     text = "callbacks: [{type: MFLossMonitor}, {type: MFLossMoniter}, {}, 3, {type: null}]"
-    assert found(text, {"callbacks.*.type": "callback"}) == [("similar", "MFLossMoniter", "MFLossMonitor")]
+    assert find_similar(text, {"callbacks.*.type": "callback"}) == [("similar", "MFLossMoniter", "MFLossMonitor")]
 
 
 def test_own_classes_and_lists_of_networks() -> None:
     names = {"model.model_config.architectures": "core_model"}
-    assert found("model: {model_config: {architectures: [Qwen3ForCausalLM, x]}}", names) == []
-    assert found("model: {model_config: {architectures: [Mine]}}", names) == [("default", "Mine", "")]
-    assert found("model: {model_config: {architectures: [Mine], auto_register: a.Mine}}", names) == []
-    assert found("model: {model_config: {architectures: []}}", names) == []
+    assert find_similar("model: {model_config: {architectures: [Qwen3ForCausalLM, x]}}", names) == []
+    assert find_similar("model: {model_config: {architectures: [Mine]}}", names) == [("default", "Mine", "")]
+    assert find_similar("model: {model_config: {architectures: [Mine], auto_register: a.Mine}}", names) == []
+    assert find_similar("model: {model_config: {architectures: []}}", names) == []

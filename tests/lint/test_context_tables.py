@@ -48,12 +48,12 @@ def table(node: ast.FunctionDef, name: str) -> dict[str, object]:
     raise AssertionError(name)
 
 
-def test_every_deprecated_key_is_told() -> None:
-    told = table(function("context.py", "_check_context_deprecated"), "deprecated_context_dict")
-    assert {key for key in DEPRECATED if key not in WARNED} == told.keys()
+def test_every_deprecated_key_is_reported() -> None:
+    reported = table(function("context.py", "_check_context_deprecated"), "deprecated_context_dict")
+    assert {key for key in DEPRECATED if key not in WARNED} == reported.keys()
     # Where MindSpore names nothing that takes a key's place, nothing is made up.
     assert {key for key, instead in DEPRECATED.items() if not instead} - WARNED == {
-        key for key, instead in told.items() if not instead
+        key for key, instead in reported.items() if not instead
     }
 
 

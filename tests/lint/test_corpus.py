@@ -63,7 +63,7 @@ def test_errors_in_released_configs_are_real(version: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.7", "1.9", "2.1"])
-def test_misspelt_keys_are_told_with_the_right_word(version: str) -> None:
+def test_misspelt_keys_are_reported_with_the_right_word(version: str) -> None:
     random, tried = Random(SEED), 0  # noqa: S311 - the same slips every time
     for name, text in configs(version):
         data = yaml.load(text, Loader)  # noqa: S506 - one of the safe loaders

@@ -84,7 +84,7 @@ def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tree")
-def test_what_a_folder_holds_besides_is_told() -> None:
+def test_what_a_folder_holds_besides_is_reported() -> None:
     outcomes = check_files(discover(["."], EXCLUDING)[0], LintRun(settings=EXCLUDING))
     reports = [str(one.path) for one in outcomes if isinstance(one, FileReport)]
     skipped = {str(one.path): one.reason.id for one in outcomes if isinstance(one, Skipped)}

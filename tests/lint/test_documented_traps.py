@@ -29,7 +29,7 @@ OUTCOMES = ("checks", "sound", "unseen")
 
 
 @dataclass(frozen=True)
-class Trap:
+class Mistake:
     says: str
     source: str
     dialect: str
@@ -39,14 +39,14 @@ class Trap:
     outcome: tuple[str, Any]
 
 
-def traps() -> list[Trap]:
+def read_mistakes() -> list[Mistake]:
     found = []
     for path in sorted(FOLDER.glob("*.yaml")):
         for group in yaml.safe_load(path.read_text(encoding="utf-8")):
             for one in group["traps"]:
                 (outcome,) = (name for name in OUTCOMES if name in one)
                 found.append(
-                    Trap(
+                    Mistake(
                         says=one["says"],
                         source=group["source"],
                         dialect=group["dialect"],
@@ -59,10 +59,10 @@ def traps() -> list[Trap]:
     return found
 
 
-TRAPS = traps()
+MISTAKES = read_mistakes()
 
 
-def found(trap: Trap) -> list[str]:
+def lint_mistake(trap: Mistake) -> list[str]:
     """The ids of the checks that report something in a trap's text."""
     if trap.dialect == "shell":
         findings = lint_environment(parse_shell(trap.text, Path("run.sh")), profile=trap.profile)
@@ -79,10 +79,10 @@ def found(trap: Trap) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: f"{trap.dialect}: {trap.says}")
-def test_every_documented_trap_is_told(trap: Trap) -> None:
+@pytest.mark.parametrize("trap", MISTAKES, ids=lambda trap: f"{trap.dialect}: {trap.says}")
+def test_every_documented_mistake_is_reported(trap: Mistake) -> None:
     outcome, named = trap.outcome
-    ids = found(trap)
+    ids = lint_mistake(trap)
     if outcome == "checks":
         assert named, f"{trap.source}: {trap.says}: no check is named"
         assert set(named) <= set(ids)

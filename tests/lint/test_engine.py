@@ -29,13 +29,15 @@ def run(text: str, dialect: Dialect = Dialect.MINDFORMERS, version: str | None =
     return lint(parse_source(text, Path("config.yaml")), dialect, built_in(dialect), version)
 
 
-def found(text: str, dialect: Dialect = Dialect.MINDFORMERS, version: str | None = None) -> list[tuple[str, int, int]]:
+def lint_positions(
+    text: str, dialect: Dialect = Dialect.MINDFORMERS, version: str | None = None
+) -> list[tuple[str, int, int]]:
     return [(finding.id, finding.location.line, finding.location.column) for finding in run(text, dialect, version)]
 
 
-def test_findings_stand_in_the_order_of_the_text_and_point_at_key_or_value() -> None:
+def test_findings_are_in_the_order_of_the_text_and_point_at_key_or_value() -> None:
     text = "profile_strat_step: 1\ncontext:\n  save_graphs: 2\n  deterministic: 'ON'\nseed: 1e5\nseed: 1\n"
-    assert found(text) == [("MST201", 1, 1), ("MST505", 3, 16), ("MST502", 4, 3), ("MST101", 6, 1)]
+    assert lint_positions(text) == [("MST201", 1, 1), ("MST505", 3, 16), ("MST502", 4, 3), ("MST101", 6, 1)]
 
 
 def test_aliases_point_at_the_use_and_relate_to_the_definition() -> None:
@@ -153,7 +155,7 @@ def test_a_check_that_crashes_becomes_a_finding() -> None:
 @pytest.mark.parametrize(
     "more", [(), ("--fail-on", "error"), ("--exit-zero",), ("--ignore", "MST001"), ("--json",), ("--fix",)]
 )
-def test_a_crash_ends_with_an_exit_code_of_its_own_beside_what_the_others_find(
+def test_a_crash_ends_with_an_exit_code_of_its_own_next_to_what_the_others_find(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
 ) -> None:
     def crash(_: object) -> list[int]:

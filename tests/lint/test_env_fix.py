@@ -109,7 +109,7 @@ def test_the_variables_of_a_process_are_not_mended() -> None:
         assert finding.unfixable.id == "edits.process"
     assert fixed(environment) == Fixed(environment.text, 0)
     with pytest.raises(ConfigError, match="process"):
-        environment.source().again("")
+        environment.source().with_text("")
 
 
 def test_what_would_set_anything_else_is_not_proved() -> None:

@@ -40,7 +40,7 @@ def ids(text: str, profile: str | None = None) -> list[str]:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 def test_bad_example_is_found_and_good_example_is_clean(check: Check, tmp_path: Path) -> None:
-    def found(text: str) -> list[str]:
+    def lint_ids(text: str) -> list[str]:
         for name, words in re.findall(r"^# (\S+\.yaml): (.*)$", text, re.MULTILINE):
             (tmp_path / name).write_text(words, encoding="utf-8")  # what a script names, in its comments
         findings = lint_environment(parse_shell(text, tmp_path / FILE.name), profile=profile_for(check))
@@ -49,8 +49,8 @@ def test_bad_example_is_found_and_good_example_is_clean(check: Check, tmp_path: 
                 assert finding.message.say(language)
         return [finding.id for finding in findings if finding.id not in check.also]
 
-    assert found(check.bad) == [check.id]
-    assert found(check.good) == []
+    assert lint_ids(check.bad) == [check.id]
+    assert lint_ids(check.good) == []
 
 
 @pytest.mark.skipif(not (SITE_PACKAGES / "mindspore").is_dir(), reason="mindspore is not installed")
@@ -198,7 +198,7 @@ def test_what_the_shell_and_the_launcher_make_of_settings(text: str, expected: l
         ("export ACLNN_CACHE_LIMIT=1e5", ["MST851"]),
     ],
 )
-def test_variables_are_held_against_their_documentation(text: str, expected: list[str]) -> None:
+def test_variables_are_compared_with_their_documentation(text: str, expected: list[str]) -> None:
     assert ids(text + "\n") == expected
 
 

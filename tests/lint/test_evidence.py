@@ -104,7 +104,7 @@ def words(text: str) -> set[str]:
     return set(re.findall(r"\w{2,}", text.lower()))
 
 
-def told(quoted: set[str], strings: list[set[str]]) -> bool:
+def has_quotation(quoted: set[str], strings: list[set[str]]) -> bool:
     """Whether one string of the files has most of the quotation's words; the others are what it fills in."""
     return any(len(quoted & string) >= 0.7 * len(quoted) for string in strings)
 
@@ -155,4 +155,4 @@ def test_an_error_that_a_check_quotes_is_raised_there(check: Check) -> None:
     for message in _QUOTED.findall(check.why.en):
         says = message.partition(": ")[2]
         if not any(own in says for own in _PYTHONS_OWN):
-            assert all(told(words(part), strings) for part in says.split("...") if words(part)), message
+            assert all(has_quotation(words(part), strings) for part in says.split("...") if words(part)), message

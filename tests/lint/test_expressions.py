@@ -96,7 +96,7 @@ def test_relations(text: str, expected: bool | None) -> None:  # noqa: FBT001 - 
     assert value_of(text) is expected
 
 
-def test_names_stand_in_order_and_once() -> None:
+def test_names_are_in_order_and_once() -> None:
     names: list[str] = []
     parse_expression("b.c + a < b.c", names)
     assert dict.fromkeys(names) == {"b.c": None, "a": None}
@@ -172,7 +172,7 @@ def checked(text: str, *tests: dict[str, Any]) -> tuple[Diagnostic, ...]:
 def test_what_the_check_says() -> None:
     names = ("heads", "ways", "none")
 
-    def found(refuse: str, **test: object) -> list[tuple[tuple[str | int, ...], dict[str, object], int]]:
+    def run_test(refuse: str, **test: object) -> list[tuple[tuple[str | int, ...], dict[str, object], int]]:
         config = "m: {heads: 7}\np: {ways: 2, flag: True}\n"
         findings = checked(config, {"refuse": refuse, **test})
         return [
@@ -180,36 +180,36 @@ def test_what_the_check_says() -> None:
             for one in findings
         ]
 
-    assert found("m.heads % p.ways != 0") == [(("m", "heads"), {"heads": "7", "ways": "2"}, 0)]
-    assert found("m.heads % p.ways != 0", at="p.ways", related="one")[0][0] == ("p", "ways")
-    assert found("m.heads % p.ways != 0", related="one")[0][2] == 1
-    assert found("m.heads % p.ways != 0", given="p.ways > 2") == []
-    assert found("m.heads % p.flag != 0") == []  # True is no number
-    assert found("m.heads % p.none != 0") == []
-    assert found("m.heads % p.none != 0", defaults={"p.none": 4})[0][1] == {"heads": "7", "none": "4"}
-    assert found("p.none <= m.heads", defaults={"p.none": 4})[0][0] == ("m", "heads")
-    assert found("p.none > 3", defaults={"p.none": 4}) == []  # nothing of it is written
+    assert run_test("m.heads % p.ways != 0") == [(("m", "heads"), {"heads": "7", "ways": "2"}, 0)]
+    assert run_test("m.heads % p.ways != 0", at="p.ways", related="one")[0][0] == ("p", "ways")
+    assert run_test("m.heads % p.ways != 0", related="one")[0][2] == 1
+    assert run_test("m.heads % p.ways != 0", given="p.ways > 2") == []
+    assert run_test("m.heads % p.flag != 0") == []  # True is no number
+    assert run_test("m.heads % p.none != 0") == []
+    assert run_test("m.heads % p.none != 0", defaults={"p.none": 4})[0][1] == {"heads": "7", "none": "4"}
+    assert run_test("p.none <= m.heads", defaults={"p.none": 4})[0][0] == ("m", "heads")
+    assert run_test("p.none > 3", defaults={"p.none": 4}) == []  # nothing of it is written
 
 
-def found_by(text: str, *tests: dict[str, Any]) -> list[tuple[str, str]]:
+def run_tests(text: str, *tests: dict[str, Any]) -> list[tuple[str, str]]:
     return [(".".join(map(str, one.path)), one.message.text.en) for one in checked(text, *tests)]
 
 
 def test_each_value_is_looked_at_by_itself() -> None:
     text = "s: {a: [1, -2, x], b: {c: -3, d: 4}, n: 3}\n"
     below = {"each": ["s.a.*", "s.b.*"], "refuse": "value < 0"}
-    assert found_by(text, below) == [("s.a.1", "default"), ("s.b.c", "default")]
-    assert found_by(text, {**below, "given": "kind(within) == 'dict'"}) == [("s.b.c", "default")]
-    assert found_by(text, {**below, "given": "key == 'd'"}) == []
+    assert run_tests(text, below) == [("s.a.1", "default"), ("s.b.c", "default")]
+    assert run_tests(text, {**below, "given": "kind(within) == 'dict'"}) == [("s.b.c", "default")]
+    assert run_tests(text, {**below, "given": "key == 'd'"}) == []
     cases = {"one": "value == highest", "other": "value > 0"}
     highest = {"each": "s.*", "let": {"highest": "s.n"}, "refuse": cases}
-    assert found_by(text, highest) == [("s.n", "one")]
-    assert found_by(text, highest, {**below, "refuse": {"other": "value > 0"}}) == [
+    assert run_tests(text, highest) == [("s.n", "one")]
+    assert run_tests(text, highest, {**below, "refuse": {"other": "value > 0"}}) == [
         *(("s.a.0", "other"), ("s.b.d", "other"), ("s.n", "one")),
     ]
     lacking = {"each": "s.b", "refuse": "not known(value.e)", "place": ["", "e"]}
-    assert found_by(text, lacking) == [("s.b.e", "default")]
-    assert found_by(text, {"refuse": "not written.s.x", "place": {"default": "s.y"}}) == [("s.y", "default")]
+    assert run_tests(text, lacking) == [("s.b.e", "default")]
+    assert run_tests(text, {"refuse": "not written.s.x", "place": {"default": "s.y"}}) == [("s.y", "default")]
 
 
 def test_arguments_of_a_program() -> None:
@@ -219,7 +219,7 @@ def test_arguments_of_a_program() -> None:
     names = ("num_layers", "tensor_model_parallel_size", "bf16", "fp16", "lr", "no_release_has_it")
     assert [context.value(f"argument.{name}") for name in names] == [8, 1, True, False, UNKNOWN, None]
     assert [context.value(f"written.argument.{name}") for name in names] == [True, False, True, False, True, False]
-    assert context.place_of("argument.num_layers") == ("--num-layers",)
+    assert context.find_setting("argument.num_layers") == ("--num-layers",)
     assert {"--num-layers", "num_layers", "bf16"} <= command.key_names
     config = CheckContext(job_of(parse_source("num_layers: 8\n", Path("a.yaml")), Dialect.MINDFORMERS, "1.9"), {})
     assert config.value("argument.num_layers") is UNKNOWN

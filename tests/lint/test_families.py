@@ -33,7 +33,7 @@ def members(name: str) -> list[Check]:
     return [check for check in CHECKS if check.family and check.family.name == name]
 
 
-def found(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str, comment: str = "") -> list[str]:
+def lint_family(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str, comment: str = "") -> list[str]:
     (tmp_path / "a.yaml").write_text(CONFIG.format(comment), encoding="utf-8")
     select = () if "--select" in arguments else ("--ignore", "MST4,MST5")
     main(["lint", str(tmp_path / "a.yaml"), "--json", "--no-config", *select, *arguments])
@@ -57,7 +57,7 @@ def found(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str, c
 def test_one_rule_or_the_family_is_selected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: list[str]
 ) -> None:
-    assert found(tmp_path, capsys, *arguments) == expected
+    assert lint_family(tmp_path, capsys, *arguments) == expected
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_one_rule_or_the_family_is_selected(
 def test_comments_name_one_rule_or_the_family(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], names: str, expected: list[str]
 ) -> None:
-    assert found(tmp_path, capsys, comment=f"  # ms-tune: ignore[{names}] known") == expected
+    assert lint_family(tmp_path, capsys, comment=f"  # ms-tune: ignore[{names}] known") == expected
 
 
 def test_a_checklist_turns_off_one_rule_or_the_family() -> None:

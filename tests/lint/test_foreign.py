@@ -130,7 +130,7 @@ def test_megatron_programs_of_pytorch_are_checked_for_their_arguments_alone(
         ("cd MindSpeed-LLM\ntorchrun pretrain_gpt.py --step-batch-size-schedule 1", True),
     ],
 )
-def test_programs_of_megatron_alone_are_not_held_to_mindspeeds_parser(
+def test_programs_of_megatron_alone_are_not_checked_by_mindspeeds_parser(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, *, ours: bool
 ) -> None:
     file = written(tmp_path, "train.sh", f"{text}\n")

@@ -128,14 +128,14 @@ def gate(text: str, changes: Sequence[ValueChange], *, safe: bool) -> tuple[str,
 
     wanted = list(changes)
 
-    def made_up(config: SourceFile) -> tuple[Diagnostic, ...]:
+    def with_fixes(config: SourceFile) -> tuple[Diagnostic, ...]:
         found = lint(parse_source("trainr: 1\n", Path("b.yaml")), dialect, built_in(dialect), "1.9")
         fixes = [Fix(safe, msg("lint.fix.remove-key", key="x"), (one,), one.edits(config)) for one in wanted]
         wanted.clear()
         return tuple(found[0]._replace(fix=fix) for fix in fixes)
 
     after, done = apply_fixes(
-        source, made_up, unsafe=True, admits=Gate(lambda one: job_of(one, dialect, "1.9"), check).admits
+        source, with_fixes, unsafe=True, admits=Gate(lambda one: job_of(one, dialect, "1.9"), check).admits
     )
     assert after.text == done.text
     return done.text, done.refused

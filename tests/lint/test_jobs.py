@@ -32,7 +32,7 @@ MSRUN = "msrun --worker_num {n} --local_worker_num {n} run_mindformer.py --confi
 WHOLE = 'bash scripts/msrun_launcher.sh "run_mindformer.py --config job.yaml {more}" {n}\n'
 
 
-def found(folder: Path, text: str, config: str = CONFIG) -> list[str]:
+def lint_job(folder: Path, text: str, config: str = CONFIG) -> list[str]:
     (folder / "configs").mkdir(exist_ok=True)
     (folder / "configs" / "job.yaml").write_text(config, encoding="utf-8")
     (folder / "configs" / "scripts").mkdir(exist_ok=True)
@@ -54,7 +54,7 @@ def found(folder: Path, text: str, config: str = CONFIG) -> list[str]:
     ],
 )
 def test_arguments_and_processes(tmp_path: Path, start: str, n: str, more: str, expected: list[str]) -> None:
-    assert found(tmp_path, start.format(n=n, more=more)) == expected
+    assert lint_job(tmp_path, start.format(n=n, more=more)) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,15 +69,17 @@ def test_arguments_and_processes(tmp_path: Path, start: str, n: str, more: str, 
     ],
 )
 def test_paths(tmp_path: Path, path: str, expected: list[str]) -> None:
-    assert found(tmp_path, f"msrun --worker_num 8 --local_worker_num 8 run_mindformer.py --config {path}\n") == expected
+    assert (
+        lint_job(tmp_path, f"msrun --worker_num 8 --local_worker_num 8 run_mindformer.py --config {path}\n") == expected
+    )
 
 
 def test_configs_of_others_and_broken_ones(tmp_path: Path) -> None:
     for config in ("a: [", "a: 1\n", "[1]\n", "base_config: x.yaml\n" + CONFIG):
-        assert found(tmp_path, MSRUN.format(n="4", more="--use_parallel True"), config) == []
+        assert lint_job(tmp_path, MSRUN.format(n="4", more="--use_parallel True"), config) == []
     assert ScriptJob(tmp_path / "a.sh", "echo --config\n").config_jobs == ()
     text = MSRUN.format(n="10" * 40, more="--options parallel_config.data_parallel=" + "9" * 50)
-    assert found(tmp_path, text) == ["setting-overruled-by-an-argument"]
+    assert lint_job(tmp_path, text) == ["setting-overruled-by-an-argument"]
 
 
 def test_sizes_of_the_dynamic_graph(tmp_path: Path) -> None:
@@ -86,9 +88,9 @@ parallelism: {data_parallel_shard: 2, tensor_parallel: 2}
 training: {local_batch_size: 1, global_batch_size: 8, steps: 1}
 lr_scheduler: {type: ConstantWarmUpLR, learning_rate: 1.e-5}
 """
-    assert found(tmp_path, MSRUN.format(n="8", more=""), config) == ["processes-unlike-parallel-sizes"]
-    assert found(tmp_path, MSRUN.format(n="4", more=""), config) == []
-    assert found(tmp_path, MSRUN.format(n="8", more=""), config.replace("shard: 2", "shard: -1")) == []
+    assert lint_job(tmp_path, MSRUN.format(n="8", more=""), config) == ["processes-unlike-parallel-sizes"]
+    assert lint_job(tmp_path, MSRUN.format(n="4", more=""), config) == []
+    assert lint_job(tmp_path, MSRUN.format(n="8", more=""), config.replace("shard: 2", "shard: -1")) == []
 
 
 def test_what_a_sourced_file_says_now_holds(tmp_path: Path) -> None:
@@ -100,5 +102,5 @@ def test_what_a_sourced_file_says_now_holds(tmp_path: Path) -> None:
         (tmp_path / "sizes.sh").write_text(f"DEVICES={devices}\n")
         code = load_code(script, None, named=True, version=None)
         assert not isinstance(code, Message)
-        (job,) = ScriptJob(script, code.job.written.text).config_jobs
+        (job,) = ScriptJob(script, code.job.original.text).config_jobs
         assert job.processes == devices

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 ID = "MST843"
 
 
-def found(text: str) -> list[Diagnostic]:
+def lint_script(text: str) -> list[Diagnostic]:
     return [one for one in lint_environment(parse_shell(text, Path("launch.sh"))) if one.id == ID]
 
 
-def told(line: str) -> list[str]:
+def lint_options(line: str) -> list[str]:
     """What is said of the launcher's options in a script of one line."""
-    return [str(one.message.params.get("name", "more")) for one in found(f"{line}\n")]
+    return [str(one.message.params.get("name", "more")) for one in lint_script(f"{line}\n")]
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def told(line: str) -> list[str]:
     ],
 )
 def test_what_a_launcher_refuses(line: str, names: list[str]) -> None:
-    assert told(line) == names
+    assert lint_options(line) == names
 
 
-def test_it_is_told_where_the_value_stands() -> None:
-    (finding,) = found("N=x\nmsrun --worker_num=$N train.py\n")
+def test_it_is_reported_where_the_value_is() -> None:
+    (finding,) = lint_script("N=x\nmsrun --worker_num=$N train.py\n")
     assert (finding.location.line, finding.location.column) == (1, 3)
 
 
@@ -78,7 +78,7 @@ def test_against_the_parser_of_the_installed_msrun(monkeypatch: pytest.MonkeyPat
                 run.get_args()
             except (SystemExit, SyntaxError):  # `--join=` ends it with the latter
                 refused = True
-        ours = [name for name in told(f"msrun {' '.join(words)} train.py --x 1") if name != "more"]
+        ours = [name for name in lint_options(f"msrun {' '.join(words)} train.py --x 1") if name != "more"]
         ours = [name for name in ours if not (name == "--worker_num" and not refused)]  # none at all is refused later
         assert bool(ours) == refused, words
         seen[refused] += 1

@@ -248,7 +248,7 @@ def fixed(path: Path, fix: str) -> tuple[str, list[str]]:
     return report.text, [one.id for one in report.findings]
 
 
-def test_fixes_change_the_words_where_they_stand(tmp_path: Path) -> None:
+def test_fixes_change_the_words_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / "pretrain.sh"
     text = SOUND.replace(
         "--recompute-num-layers 2", "--recompute-num-layers 7 \\\n    --recompute-norm-num-layers 2"
@@ -261,7 +261,7 @@ def test_fixes_change_the_words_where_they_stand(tmp_path: Path) -> None:
     assert not {*left} & {"MST154", "MST171", "MST174"}
 
 
-def test_a_refusal_of_a_network_that_is_not_known_is_told_without_a_fix(tmp_path: Path) -> None:
+def test_a_refusal_of_a_network_that_is_not_known_is_reported_without_a_fix(tmp_path: Path) -> None:
     path = tmp_path / "pretrain.sh"
     spec = "--spec mindspeed_llm.tasks.models.spec.gemma2_spec layer_spec"
     path.write_text(SOUND.replace("--bf16\n", f"--noop-layers 99 {spec} \\\n    --bf16\n"), "utf-8")
@@ -281,7 +281,7 @@ def test_the_fix_of_a_check_mends_its_bad_example(check: Check, tmp_path: Path) 
     assert check.id not in left
 
 
-def test_what_stands_thousands_of_times_has_no_fix() -> None:
+def test_what_is_thousands_of_times_has_no_fix() -> None:
     words = "--lr 1 --lr 2 " * 500
     (source,) = commands_in(Path("x.sh"), f"torchrun pretrain_gpt.py --num-layers 8 {words}\n", RELEASE)
     found = [one for one in lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), RELEASE) if one.id == "MST154"]

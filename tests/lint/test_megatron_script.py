@@ -23,7 +23,7 @@ GROUP = 'GPT_ARGS="\n  --num-layers 8 \\\n  --hidden-size 64 \\\n  --num-attenti
 OWN = ("MST179", "MST180", "MST181", "MST182", "MST183", "MST184")
 
 
-def found(text: str, path: Path = Path("pretrain_x.sh")) -> list[tuple[str, str]]:
+def lint_script(text: str, path: Path = Path("pretrain_x.sh")) -> list[tuple[str, str]]:
     checks = built_in(Dialect.MEGATRON)
     every = [
         one
@@ -35,7 +35,7 @@ def found(text: str, path: Path = Path("pretrain_x.sh")) -> list[tuple[str, str]
 
 
 def ids(text: str) -> list[str]:
-    return [one for one, _ in found(text)]
+    return [one for one, _ in lint_script(text)]
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_scripts_that_source_each_other(tmp_path: Path) -> None:
     (tmp_path / "b.sh").write_text("source a.sh\n", encoding="utf-8")
     text = "source a.sh\n" + GROUP + RUN
     script.write_text(text, encoding="utf-8")
-    assert ("MST184", "the script sourced here sources this script again, endlessly") in found(text, script)
+    assert ("MST184", "the script sourced here sources this script again, endlessly") in lint_script(text, script)
     (tmp_path / "b.sh").write_text("source pretrain_x.sh\n", encoding="utf-8")
-    assert "MST184" in [one for one, _ in found(text, script)]
+    assert "MST184" in [one for one, _ in lint_script(text, script)]
     (tmp_path / "b.sh").write_text("X=1\n", encoding="utf-8")
-    assert found(text + "source b.sh\n", script) == []
+    assert lint_script(text + "source b.sh\n", script) == []
 
 
 @pytest.mark.parametrize("launcher", ["msrun --worker_num 8", "torchrun --nproc_per_node 8"])
@@ -96,12 +96,12 @@ def test_a_quotation_mark_that_is_never_closed(tmp_path: Path, launcher: str) ->
         assert ("MST840" in [one.id for one in report.findings]) == expected
 
 
-@pytest.mark.parametrize(("release", "told"), [("2.0", True), ("2.1", True), ("2.2", False), ("26.1", False)])
-def test_releases_whose_layers_are_not_checked_are_told(tmp_path: Path, release: str, *, told: bool) -> None:
+@pytest.mark.parametrize(("release", "outcome"), [("2.0", True), ("2.1", True), ("2.2", False), ("26.1", False)])
+def test_releases_whose_layers_are_not_checked_are_reported(tmp_path: Path, release: str, *, outcome: bool) -> None:
     script = tmp_path / "pretrain_x.sh"
     script.write_text(GROUP + RUN, encoding="utf-8")
     (report,) = lint_files(script, request=LintRequest(framework_version=release)).files
-    assert [f"MindSpeed-LLM {release}" in str(one) for one in report.notes] == ([True] if told else [])
+    assert [f"MindSpeed-LLM {release}" in str(one) for one in report.notes] == ([True] if outcome else [])
 
 
 def checked(text: str, folder: Path) -> list[tuple[str, Severity, str, str]]:
@@ -133,10 +133,10 @@ def test_what_shows_where_nothing_comes_from_outside(tmp_path: Path, hidden: str
     found_without = checked(GROUP + RUN.replace("$GPT_ARGS", "$GPT_ARGS --sequence-parallel --bf16 --fp16"), tmp_path)
     asked = f"$GPT_ARGS --sequence-parallel --bf16 --fp16 {hidden}"
     found_with = checked(GROUP + RUN.replace("$GPT_ARGS", asked), tmp_path)
-    (sure, severity, *_), (unsure, told, message, other) = sorted(found_with, key=lambda one: one[0] != "MST167")
+    (sure, severity, *_), (unsure, reported, message, other) = sorted(found_with, key=lambda one: one[0] != "MST167")
     assert [one[0] for one in sorted(found_without)] == ["MST166", "MST167"]
     assert (sure, severity) == ("MST167", Severity.ERROR)
-    assert (unsure, told) == ("MST166", Severity.INFO)
+    assert (unsure, reported) == ("MST166", Severity.INFO)
     assert message.endswith(en)
     assert other.endswith(zh)
     incomplete = checked(GROUP + RUN.replace("$GPT_ARGS", f"$GPT_ARGS --recompute-granularity full {hidden}"), tmp_path)

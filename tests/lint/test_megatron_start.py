@@ -19,7 +19,7 @@ HYBRID = "--context-parallel-algo hybrid_cp_algo --context-parallel-size 4"
 OWN = tuple(f"MST{number}" for number in range(185, 199))
 
 
-def found(text: str, *own: str) -> list[tuple[str, str]]:
+def lint_script(text: str, *own: str) -> list[tuple[str, str]]:
     every = [
         one
         for command in commands_in(Path("pretrain_x.sh"), text, "2.3")
@@ -81,7 +81,7 @@ def found(text: str, *own: str) -> list[tuple[str, str]]:
     ],
 )
 def test_each_of_them(text: str, expected: str) -> None:
-    ((_, message),) = found(text)
+    ((_, message),) = lint_script(text)
     assert message.startswith(expected)
 
 
@@ -109,18 +109,18 @@ def test_each_of_them(text: str, expected: str) -> None:
     ],
 )
 def test_what_is_right_or_unknown_is_left_alone(text: str) -> None:
-    assert found(text) == []
+    assert lint_script(text) == []
 
 
 def test_words_of_a_number_are_no_sentence() -> None:
     """``your tp size`` is to be replaced by who starts the script; ``2 4`` is two numbers of which the parser takes one."""
     ask = f"{RUN} --tensor-model-parallel-size $TP"
-    assert found(f'TP="2 4"\n{ask}', "MST151") == [
+    assert lint_script(f'TP="2 4"\n{ask}', "MST151") == [
         ("MST151", "'4' after --tensor-model-parallel-size does not belong to any argument")
     ]
-    assert found(f'TP="your size"\n{ask}', "MST151") == []
+    assert lint_script(f'TP="your size"\n{ask}', "MST151") == []
 
 
 def test_one_dash_is_none_of_two() -> None:
-    assert [one for one, _ in found(f"{RUN} -data-path x", "MST150")] == ["MST150"]
-    assert found(f"{RUN} --lr -1.5", "MST150") == []
+    assert [one for one, _ in lint_script(f"{RUN} -data-path x", "MST150")] == ["MST150"]
+    assert lint_script(f"{RUN} --lr -1.5", "MST150") == []

@@ -71,7 +71,7 @@ def test_tools() -> None:
     assert names(json.dumps({"profile": {"profile_type": "static", "static_param": {}}})) == ["tools-without-a-key"]
 
 
-def found_in(path: Path) -> list[str]:
+def lint_names(path: Path) -> list[str]:
     report = check_file(LintTarget(path, named=True), LintRun(LintRequest(settings=False)))
     assert isinstance(report, FileReport), report
     return [one.name for one in report.findings]
@@ -114,7 +114,7 @@ def test_scripts(tmp_path: Path, change: dict[str, str], expected: list[str]) ->
     text = SCRIPT.format(**{**parts, "starter": "torchrun --nproc_per_node $NPUS", **change})
     (tmp_path / "run.sh").write_text(text, encoding="utf-8")
     (tmp_path / "model.json").write_text(json.dumps(MODEL), encoding="utf-8")
-    assert sorted(set(found_in(tmp_path / "run.sh"))) == expected
+    assert sorted(set(lint_names(tmp_path / "run.sh"))) == expected
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_what_two_files_say_together(
     (tmp_path / "model.json").write_text(json.dumps(model), encoding="utf-8")
     command = f"torchrun --nproc_per_node 8 pretrain_sora.py --mm-model model.json {options}\n"
     (tmp_path / "run.sh").write_text(command, encoding="utf-8")
-    assert sorted(set(found_in(tmp_path / "run.sh"))) == expected
+    assert sorted(set(lint_names(tmp_path / "run.sh"))) == expected
 
 
 @pytest.mark.skipif(not FIXTURES.is_dir(), reason="the examples of MindSpeed-MM are not at hand")
@@ -153,8 +153,8 @@ def test_the_examples() -> None:
         "qwen3tts/qwen3tts_config.yaml": {"pregather-outside-its-plan"},
     }
     for path, wanted in expected.items():
-        assert set(found_in(FIXTURES / "examples" / path)) == wanted
-    assert found_in(FIXTURES / "mindspeed_mm" / "tools" / "tools.json") == []
+        assert set(lint_names(FIXTURES / "examples" / path)) == wanted
+    assert lint_names(FIXTURES / "mindspeed_mm" / "tools" / "tools.json") == []
     broken = check_file(
         LintTarget(FIXTURES / "examples" / "moss_tts" / "moss_tts_delay_config.yaml", named=False), LintRun()
     )

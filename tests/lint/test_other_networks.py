@@ -24,7 +24,7 @@ MOE = "model_type: qwen3_moe, architectures: [Qwen3MoeForCausalLM]"
 DEEPSEEK = "model_type: deepseek_v3, architectures: DeepseekV3ForCausalLM"
 
 
-def told(dialect: Dialect, model: str, release: str) -> list[str]:
+def warned_keys(dialect: Dialect, model: str, release: str) -> list[str]:
     """The keys that are warned of."""
     source = parse_source(WHERE[dialect].format(model=model), Path("a.yaml"))
     return [str(one.path[-1]) for one in decided(context(source, dialect, {}, release))]
@@ -38,10 +38,10 @@ def told(dialect: Dialect, model: str, release: str) -> list[str]:
     [*((Dialect.MINDFORMERS, one) for one in ("1.7", "1.9", "2.1")), (Dialect.MINDFORMERS_PYNATIVE, "2.1")],
 )
 def test_what_the_network_says_itself_is_not_read(dialect: Dialect, release: str, setting: str) -> None:
-    assert told(dialect, f"{QWEN}, {setting}", release) == [setting.partition(":")[0]]
-    assert told(dialect, f"{DEEPSEEK}, {setting}", release) == []
+    assert warned_keys(dialect, f"{QWEN}, {setting}", release) == [setting.partition(":")[0]]
+    assert warned_keys(dialect, f"{DEEPSEEK}, {setting}", release) == []
     same = "qk_layernorm: True" if "norm" in setting else f"{setting.partition(':')[0]}: null"
-    assert told(dialect, f"{QWEN}, {same}", release) == []
+    assert warned_keys(dialect, f"{QWEN}, {same}", release) == []
 
 
 @pytest.mark.parametrize(
@@ -55,15 +55,15 @@ def test_what_the_network_says_itself_is_not_read(dialect: Dialect, release: str
     ],
 )
 def test_the_network_and_the_release_count(network: str, release: str, expected: list[str]) -> None:
-    assert told(Dialect.MINDFORMERS, network, release) == expected
+    assert warned_keys(Dialect.MINDFORMERS, network, release) == expected
 
 
 @pytest.mark.parametrize("dialect", WHERE)
 def test_the_check_is_made_where_any_network_says_something(dialect: Dialect) -> None:
-    names = [name for one in load("models")["classes"].values() for name in _says(one)]
+    names = [name for one in load("models")["classes"].values() for name in _fixed_fields(one)]
     keys = {key for release in served(dialect) for name in names for key in keys_for(name, release)}
     assert [sorted(keys)] == [list(one.keys) for one in built_in(dialect) if (one.function or [""])[-1] == "decided"]
 
 
-def _says(network: dict[str, Any]) -> list[str]:
+def _fixed_fields(network: dict[str, Any]) -> list[str]:
     return [name for modes in network["says"].values() for fixed in modes.values() for name in fixed]

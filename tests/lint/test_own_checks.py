@@ -40,7 +40,7 @@ def test_what_the_page_says_works(folder: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (("bad: .*", 'bad: "output_dir: /results"'), "the bad example is not reported (mindformers)"),
         (("good: .*", 'good: "output_dir: elsewhere"'), "the good example is reported as well (mindformers)"),
@@ -50,14 +50,14 @@ def test_what_the_page_says_works(folder: Path, capsys: pytest.CaptureFixture[st
     ],
 )
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_what_is_wrong_with_a_check_is_told(
-    folder: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], told: str, language: str
+def test_what_is_wrong_with_a_check_is_reported(
+    folder: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str], expected: str, language: str
 ) -> None:
     (folder / "team.yaml").write_text(re.sub(*change, EXAMPLE, count=1), encoding="utf-8")
     assert main(["rule", "--checklist", "team.yaml", "--try", "--lang", language]) == 1
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("OUR001 our-output-folder")
-    assert told in line or language == "zh"
+    assert expected in line or language == "zh"
 
 
 def test_without_a_checklist_there_is_nothing_to_try(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

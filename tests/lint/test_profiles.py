@@ -22,7 +22,7 @@ CHECKS = {check.id: check for check in (*built_in(), *(check for _, check in COD
 OPPOSITES = [check for check in CHECKS.values() if check.opposite]
 
 
-def found(text: str, like: Check, profile: str) -> list[str]:
+def lint_profile(text: str, like: Check, profile: str) -> list[str]:
     kind = CODE[like.id][0] if like.id in CODE else None
     if kind == ENVIRONMENT:
         findings = lint_environment(parse_shell(text, FILE), profile=profile)
@@ -46,7 +46,7 @@ def test_what_one_check_wants_is_what_the_other_finds_wrong(check: Check) -> Non
     assert check.dialects <= other.dialects
     (mine,), theirs = check.profiles, "performance"
     assert theirs in other.profiles
-    assert check.id in found(check.bad, check, mine)
-    assert other.id in found(check.good, check, theirs)
-    assert check.id not in found(other.bad, check, mine)
-    assert other.id not in found(check.bad, check, theirs)
+    assert check.id in lint_profile(check.bad, check, mine)
+    assert other.id in lint_profile(check.good, check, theirs)
+    assert check.id not in lint_profile(other.bad, check, mine)
+    assert other.id not in lint_profile(check.bad, check, theirs)

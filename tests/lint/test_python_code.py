@@ -69,7 +69,7 @@ def test_mint(call: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize("setting", ["ms.set_deterministic(True)", "ms.runtime.launch_blocking()"])
-def test_a_setting_behind_a_switch_of_its_own_is_one_that_was_asked_for(setting: str) -> None:
+def test_a_setting_after_a_switch_of_its_own_is_one_that_was_asked_for(setting: str) -> None:
     check = "MST901" if "determ" in setting else "MST902"
     for test, expected in (
         ("args.deterministic or debug", []),
@@ -228,7 +228,7 @@ def test_the_nodes_of_a_tree_are_those_of_the_standard_library() -> None:
         scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
         inner = [one for one in module.below(root) if isinstance(one, scopes)]
         hidden = {node for one in inner for node in module.below(one)}
-        assert set(module.own_nodes(root)) == set(module.below(root)) - hidden
+        assert set(module.local_nodes(root)) == set(module.below(root)) - hidden
     for node, around in module.parents.items():
         assert node in ast.iter_child_nodes(around)
         assert module.nodes.index(around) < module.nodes.index(node)
@@ -259,9 +259,9 @@ def test_why_the_parser_refuses_a_file(text: str, running: tuple[int, int], mess
         with pytest.raises(SyntaxError) as caught:
             ast.parse(text)
         error = caught.value
-    told = refusal(error, FILE, running)
-    assert told.message.id == message
-    assert str(running[1]) in str(told.message)
+    reported = refusal(error, FILE, running)
+    assert reported.message.id == message
+    assert str(running[1]) in str(reported.message)
 
 
 def test_a_ladder_of_elif_is_no_wrong_python() -> None:

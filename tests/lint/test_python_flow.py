@@ -192,7 +192,7 @@ DYNAMIC = ("", "ms.set_context(mode=ms.PYNATIVE_MODE)\n", "from mindformers.pyna
         ("x = P.MatMul()\n", "operator-with-mint-counterpart"),
     ],
 )  # fmt: skip
-def test_a_static_graph_is_not_told_the_rules_of_the_dynamic_one(code: str, name: str) -> None:
+def test_a_static_graph_is_not_reported_the_rules_of_the_dynamic_one(code: str, name: str) -> None:
     assert [line for line in STATIC if has(line + code, name)] == []
     assert [line for line in DYNAMIC if not has(line + code, name)] == []
 

@@ -67,15 +67,15 @@ def test_every_setting(tmp_path: Path) -> None:
     assert settings.baseline == tmp_path / "old.json"
     assert (settings.dialect, settings.version) == (Dialect.MINDFORMERS, "1.8")
     plain = settings.selection_for(tmp_path / "train.yaml")
-    assert plain.takes(check("save-graphs-on"))
+    assert plain.selects(check("save-graphs-on"))
     assert plain.severity(check("save-graphs-on")) is Severity.INFO
-    assert plain.takes(check("duplicate-key"))
-    assert not plain.takes(check("profiling-on"))
-    assert not plain.takes(check("none-as-text")) or check("none-as-text").category.value == "correctness"
+    assert plain.selects(check("duplicate-key"))
+    assert not plain.selects(check("profiling-on"))
+    assert not plain.selects(check("none-as-text")) or check("none-as-text").category.value == "correctness"
     assert plain.profile == "debug-memory"
     for path in ("debug/deep/train.yaml", "debug/train.yaml", "x/y.tmp.yaml"):
         there = settings.selection_for(tmp_path / path)
-        assert not there.takes(check("save-graphs-on"))
+        assert not there.selects(check("save-graphs-on"))
         assert there.profile == "reproducible"
 
 
@@ -115,7 +115,7 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
         ("per-path = ['a']", "'per-path' must be a table"),
     ],
 )
-def test_mistakes_are_told(tmp_path: Path, text: str, words: str) -> None:
+def test_mistakes_are_reported(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text)
     assert words in str(caught.value)
@@ -135,11 +135,11 @@ def test_mistakes_in_pyproject_name_the_table(tmp_path: Path) -> None:
 def test_the_command_line_wins() -> None:
     plain = Selection(select=("MST5",), ignore=("MST505",), severities=(("all", Severity.INFO),))
     save_graphs, duplicate = check("save-graphs-on"), check("duplicate-key")
-    assert (plain.takes(save_graphs), plain.takes(duplicate)) == (False, False)
+    assert (plain.selects(save_graphs), plain.selects(duplicate)) == (False, False)
     chosen = plain.and_then(Selection(select=("MST505", "MST101")))
-    assert (chosen.takes(save_graphs), chosen.takes(duplicate)) == (True, True)
+    assert (chosen.selects(save_graphs), chosen.selects(duplicate)) == (True, True)
     assert chosen.severity(duplicate) is Severity.INFO
-    assert not chosen.and_then(Selection(ignore=("MST1",))).takes(duplicate)
+    assert not chosen.and_then(Selection(ignore=("MST1",))).selects(duplicate)
 
 
 def test_selectors_that_mean_nothing() -> None:

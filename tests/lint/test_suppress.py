@@ -25,7 +25,7 @@ def report(text: str, *, fix: Literal["safe", "unsafe"] | None = None) -> FileRe
     return outcome
 
 
-def found(text: str) -> tuple[list[tuple[str, int]], int]:
+def lint_lines(text: str) -> tuple[list[tuple[str, int]], int]:
     one = report(f"trainer: {{}}\n{text}")
     return [(finding.name, finding.location.line - 1) for finding in one.findings], one.ignored
 
@@ -44,13 +44,13 @@ def found(text: str) -> tuple[list[tuple[str, int]], int]:
     ],
 )
 def test_comments_that_ignore(text: str) -> None:
-    assert found(text) == ([], 1)
+    assert lint_lines(text) == ([], 1)
 
 
 def test_several_checks_in_one_comment() -> None:
     text = "context: {save_graphs: True, max_device_memory: 64GB}  # ms-tune: ignore[save-graphs-on, MST508] why\n"
-    assert found(text) == ([], 2)
-    assert found(text.replace("MST508", "MST509")) == ([("memory-limit-too-high", 1), ("unused-ignore", 1)], 1)
+    assert lint_lines(text) == ([], 2)
+    assert lint_lines(text.replace("MST508", "MST509")) == ([("memory-limit-too-high", 1), ("unused-ignore", 1)], 1)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_several_checks_in_one_comment() -> None:
     ],
 )
 def test_comments_that_do_not(text: str, expected: list[tuple[str, int]]) -> None:
-    assert found(text) == (expected, 0)
+    assert lint_lines(text) == (expected, 0)
 
 
 def test_messages_in_both_languages() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CONFIG = "use_parallel: True\nrunner_config: {batch_size: 1}\nprofile: True\n"
 
 
-def found(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
+def lint_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
     assert main(["lint", "--lang", "en", "--json", *arguments]) == 1
     findings: list[dict[str, object]] = json.loads(capsys.readouterr().out)["findings"]
     return findings
@@ -41,7 +41,7 @@ def test_standard_input_of_every_kind(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     file = tmp_path / name  # there is no such file
     names = {
-        (one["name"], one["file"]) for one in found(capsys, "--stdin-filename", str(file), "--fail-on", "info", "-")
+        (one["name"], one["file"]) for one in lint_json(capsys, "--stdin-filename", str(file), "--fail-on", "info", "-")
     }
     assert (rule, str(file)) in names
 
@@ -61,7 +61,7 @@ def test_every_finding_says_where_to_read_more(
     (tmp_path / "ms-tune.toml").write_text(setting)
     (tmp_path / "a.yaml").write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
-    (finding,) = found(capsys, "a.yaml")
+    (finding,) = lint_json(capsys, "a.yaml")
     page = page and page.replace("MST501", str(finding["id"]))
     assert finding["more"] == {"command": "ms-tune rule profiling-on", "page": page}
     main(["lint", "--lang", "en", "a.yaml"])
@@ -123,7 +123,7 @@ def test_findings_are_links_where_the_terminal_shows_links(
 
 
 @pytest.mark.slow
-def test_of_very_many_findings_the_first_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_very_many_findings_the_first_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.py"
     file.write_text("from mindspore import ops\nx = 1\n" + "x = ops.add(x, 1)\n" * 2100)
     assert main(["lint", "--no-config", "--lang", "en", "--json", str(file)]) == 0

@@ -87,7 +87,7 @@ def test_adam_compiled_in_the_dynamic_graph() -> None:
     assert sizes[MemoryCategory.GRADIENTS] == 2 * parameters  # those of both steps are held
 
 
-def test_useless_stacks_are_told() -> None:
+def test_useless_stacks_are_reported() -> None:
     for run in ("over_limit", "v_simple"):
         assert not Contents(table_of(trace_of(run)), None).stacks_useful
         assert of_run(run).contents[MemoryCategory.ACTIVATIONS] == 0
@@ -127,7 +127,7 @@ def test_clipped_gradients_of_the_dynamic_graph() -> None:
     assert content_of(after, backward, replace(state, user_text="{51-90}")) is MemoryCategory.TEMPORARIES
 
 
-def test_without_stacks_the_operator_tells_the_optimizer_state() -> None:
+def test_without_stacks_the_operator_shows_the_optimizer_state() -> None:
     assert content_of(block(5, kind="Weight", node_name="AdamW", stack=(TRACKER,))) is MemoryCategory.OPTIMIZER_STATE
     assert content_of(block(5, kind="Weight", node_name="Dense", stack=(TRACKER,))) is MemoryCategory.WEIGHTS
     assert content_of(block(5, stack=(TRACKER,))) is MemoryCategory.UNATTRIBUTED

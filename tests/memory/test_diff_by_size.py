@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ms_tune.readers.memory_block import Block
 
 
-def held(*blocks: Block) -> RankReport:
+def make_report(*blocks: Block) -> RankReport:
     """What is looked at of a report about these blocks."""
     table = table_from(blocks)
     contents, curve = Contents(table, None), compute_curve(table)
@@ -36,8 +36,8 @@ def other(operator: str, size: int, cell: str = "Default/mlp-MLP") -> Block:
 
 
 def test_blocks_of_one_kind_and_size_cancel_out_whoever_holds_them() -> None:
-    old = held(weight("a.layers.0.w", 64), weight("adam_m.a.layers.0.w", 64), other("MatMul", 32))
-    new = held(weight("main.w", 64), weight("moment.w", 64), weight("b.layers.3.w", 16), other("Dense", 32))
+    old = make_report(weight("a.layers.0.w", 64), weight("adam_m.a.layers.0.w", 64), other("MatMul", 32))
+    new = make_report(weight("main.w", 64), weight("moment.w", 64), weight("b.layers.3.w", 16), other("Dense", 32))
     assert find_surpluses(old, new) == (
         Surplus(BlockKind.KEPT, in_new=True, operator="b.layers.*.w", location="b.layers.*.w", bytes=16, count=1),
     )
@@ -46,13 +46,13 @@ def test_blocks_of_one_kind_and_size_cancel_out_whoever_holds_them() -> None:
 
 
 def test_a_block_of_another_kind_has_no_partner() -> None:
-    found = find_surpluses(held(weight("w", 64)), held(other("MatMul", 64)))
+    found = find_surpluses(make_report(weight("w", 64)), make_report(other("MatMul", 64)))
     assert [(one.kind, one.signed_bytes) for one in found] == [(BlockKind.KEPT, -64), (BlockKind.OTHER, 64)]
 
 
 def test_of_equal_blocks_those_of_the_same_operator_cancel_first() -> None:
-    old = held(other("MatMul", 64), other("Add", 64))
-    new = held(other("Mul", 64), other("Mul", 64), other("Add", 64), other("MatMul", 64))
+    old = make_report(other("MatMul", 64), other("Add", 64))
+    new = make_report(other("Mul", 64), other("Mul", 64), other("Add", 64), other("MatMul", 64))
     assert find_surpluses(old, new) == (
         Surplus(BlockKind.OTHER, in_new=True, operator="Mul", location="Default/mlp-MLP", bytes=128, count=2),
     )
@@ -60,8 +60,8 @@ def test_of_equal_blocks_those_of_the_same_operator_cancel_first() -> None:
 
 def test_of_equal_parameters_those_of_the_same_name_cancel_first() -> None:
     """A narrow copy of a weight can be as large as another weight with all its bytes."""
-    old = held(weight("decoder.layers.0.fc2.weight", 64), weight("adam_m.decoder.layers.0.fc2.weight", 64))
-    new = held(
+    old = make_report(weight("decoder.layers.0.fc2.weight", 64), weight("adam_m.decoder.layers.0.fc2.weight", 64))
+    new = make_report(
         weight("0.layers.0.fc1.weight", 64), weight("main.0.layers.0.fc2.weight", 64), weight("adam_m.x.fc2.weight", 64)
     )
     assert [(one.operator, one.count) for one in find_surpluses(old, new)] == [("0.layers.*.fc1.weight", 1)]

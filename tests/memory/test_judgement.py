@@ -60,7 +60,7 @@ class TestLimit:
         assert (verdict.reserve == ()) == (source == "verdict.limit.log")
 
     @pytest.mark.parametrize(("device", "used"), [(62420, 58178), (65536, 59392)])
-    def test_a_named_device_judges_anew_what_it_would_not_refuse(self, run: Path, device: int, used: int) -> None:
+    def test_a_named_device_judges_again_what_it_would_not_refuse(self, run: Path, device: int, used: int) -> None:
         log(run, device, used)
         verdict = judged(run, chip="910B4", reserve_bytes=GIB).verdict
         if used == 59392:
@@ -79,7 +79,7 @@ class TestWhatTheProgramAsksFor:
     @pytest.mark.parametrize("place", ["rank_0", "."])
     def test_it_goes_before_what_the_statistics_say(self, run: Path, place: str) -> None:
         log(run, 65536, 61430)
-        (run / FILE).write_text(json.dumps(to_json(RunRecord(asked={place: 40 * GIB}))), encoding="utf-8")
+        (run / FILE).write_text(json.dumps(to_json(RunRecord(requested_bytes={place: 40 * GIB}))), encoding="utf-8")
         limit = judged(run).verdict.limit
         assert limit is not None
         assert (limit.bytes, limit.source.id) == (40 * GIB, "verdict.limit.script")
@@ -163,14 +163,14 @@ class TestCommunicators:
     def log(self, *processes: ProcessGroups) -> RuntimeLog:
         return RuntimeLog(None, None, processes=processes)
 
-    def test_nothing_tells_and_none_are_two_answers(self) -> None:
+    def test_nothing_shows_and_none_are_two_answers(self) -> None:
         assert list_communicators(None, None, 0) is None
         assert list_communicators(None, self.log(), 0) is None
         assert list_communicators(self.order(), None, 0) == {}
         assert list_communicators(self.order(("alone", 1)), self.log(), 0) == {}
         assert list_communicators(None, self.log(ProcessGroups(0)), 0) == {}
 
-    def test_what_is_used_needs_the_worlds_beside_it(self) -> None:
+    def test_what_is_used_needs_the_worlds_next_to_it(self) -> None:
         assert list_communicators(self.order(("tp", 2), ("tp", 2), ("dp", 4)), None, 0) == {WORLD: 0, "tp": 2, "dp": 4}
 
     def test_what_was_made_counts_whether_or_not_it_is_used(self) -> None:

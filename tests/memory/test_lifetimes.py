@@ -117,7 +117,7 @@ def curve(blocks: Sequence[Block]) -> Curve:
     return compute_curve(table_from(blocks))
 
 
-def told(blocks: Sequence[Block]) -> tuple[int, int, int, int]:
+def summarise(blocks: Sequence[Block]) -> tuple[int, int, int, int]:
     """Peak, tick, footprint, and how many rows MindSpore counted otherwise."""
     found = curve(blocks)
     return found.peak_bytes, found.peak_tick, found.footprint_bytes, len(found.mismatches)
@@ -126,7 +126,7 @@ def told(blocks: Sequence[Block]) -> tuple[int, int, int, int]:
 @pytest.mark.parametrize("run", [*SMALL_RUNS, *LARGE_RUNS])
 def test_the_curve_is_mindspores_own(run: str) -> None:
     blocks = trace_of(run).blocks
-    peak, _, footprint, mismatches = told(blocks)
+    peak, _, footprint, mismatches = summarise(blocks)
     assert mismatches == 0
     assert peak == max(block.used_after or 0 for block in blocks)
     path = log_of(run)
@@ -144,7 +144,7 @@ def test_pools_are_summed() -> None:
         block(3, None, 10, pool="A", used_after=110, footprint_after=130),
         block(5, None, 5, pool="B", used_after=5, footprint_after=60),
     ]
-    assert told(blocks) == (160, 3, 190, 0)
+    assert summarise(blocks) == (160, 3, 190, 0)
 
 
 def test_ge_memory_and_static_rows_are_not_live() -> None:
@@ -153,17 +153,17 @@ def test_ge_memory_and_static_rows_are_not_live() -> None:
         block(2, 3, 10_000, kind="GeFixed", pool="Ascend", address=0),
         block(STATIC, STATIC, 10_000, kind="InSideSomas", pool=""),
     ]
-    assert told(blocks) == (100, 1, 0, 0)
+    assert summarise(blocks) == (100, 1, 0, 0)
 
 
 def test_a_batch_shows_its_total_on_every_row() -> None:
     batch = [block(tick, 9, 100, used_after=400) for tick in (2, 3, 4)]
-    assert told([block(1, None, 100, used_after=100), *batch])[3] == 0
+    assert summarise([block(1, None, 100, used_after=100), *batch])[3] == 0
     # Not a batch: the total is never reached, or something was freed in between.
-    assert told([block(1, None, 100, used_after=100), *batch[:2]])[3] == 2
+    assert summarise([block(1, None, 100, used_after=100), *batch[:2]])[3] == 2
     freed = block(1, 3, 100, used_after=100)
     rows = [freed, block(2, None, 100, used_after=300), block(4, None, 200, used_after=300)]
-    assert told(rows)[3] == 1
+    assert summarise(rows)[3] == 1
 
 
 @st.composite
@@ -187,7 +187,7 @@ def test_the_peak_is_that_of_a_naive_sum(blocks: list[Block]) -> None:
         )
 
     blocks = [replace(row, used_after=used(row.start, row.pool)) for row in blocks]
-    peak, tick, _, mismatches = told(blocks)
+    peak, tick, _, mismatches = summarise(blocks)
     assert peak == max(used(tick) for tick in range(26))
     assert mismatches == 0
     assert all(curve(blocks).bytes_at(tick) == used(tick) for tick in range(26))

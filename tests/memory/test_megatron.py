@@ -46,7 +46,7 @@ def test_the_first_tensor_of_a_buffer_with_two_holds_the_weights() -> None:
         ((MINDSPEED,), 9, MemoryCategory.TEMPORARIES),
     ],
 )
-def test_of_what_is_freed_it_tells_nothing(
+def test_of_what_is_freed_it_shows_nothing(
     frames: tuple[tuple[str, str], ...], end: int, holds: MemoryCategory
 ) -> None:
     row = block(2, None if end == NEVER_FREED else end, task_name=EAGER, stack=stack(*frames))

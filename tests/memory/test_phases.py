@@ -106,7 +106,7 @@ _BACKWARD = "Gradients/Default/network-MFPipelineWithLossScaleCell/network-Net/M
         ((_BACKWARD, _FORWARD, _BACKWARD), "bfb"),  # recompute
     ],
 )
-def test_an_operator_of_the_update_may_stand_under_the_scope_of_an_equal_one(
+def test_an_operator_of_the_update_may_be_under_the_scope_of_an_equal_one(
     paths: tuple[str, ...], expected: str
 ) -> None:
     rows = [block(i, kind="Kernel", task_name=path, node_name=path) for i, path in enumerate(paths, start=1)]

@@ -18,7 +18,7 @@ from ms_tune.footprint.remedies import (
     ContentBytes,
     RemedyFacts,
     find_remedies,
-    held_at_peak,
+    sum_peak_contents,
 )
 from ms_tune.footprint.steps import StepEvidence, Steps
 from ms_tune.footprint.what_ifs import recompute_all_layers
@@ -42,8 +42,8 @@ def known_of(blocks: list[Block]) -> RemedyFacts:
 
 
 def kernel(start: int, end: int, path: str, size: int, users: tuple[int, ...] = ()) -> Block:
-    told = f"{{{'-'.join(map(str, users))}}}"
-    return block(start, end, size, kind="Kernel", task_name=f"{start}_{path}", node_name=path, user_text=told)
+    reported = f"{{{'-'.join(map(str, users))}}}"
+    return block(start, end, size, kind="Kernel", task_name=f"{start}_{path}", node_name=path, user_text=reported)
 
 
 def test_a_peak_of_the_optimizer_is_not_lowered_by_recompute() -> None:
@@ -54,7 +54,7 @@ def test_a_peak_of_the_optimizer_is_not_lowered_by_recompute() -> None:
     assert known.curve.peak_bytes == 9000
     assert find_remedies(known) == ()
     rows = known.curve.rows[known.table.live_at(known.curve.peak_tick)[known.curve.rows]]
-    assert held_at_peak(known, rows) == (ContentBytes(Phase.UPDATE, MemoryCategory.TEMPORARIES, 9000),)
+    assert sum_peak_contents(known, rows) == (ContentBytes(Phase.UPDATE, MemoryCategory.TEMPORARIES, 9000),)
 
 
 @pytest.mark.parametrize("run", [QWEN_TINY, QWEN_8B, LLAMA, "gpt", "asc_gO0", "v_simple"])
@@ -121,9 +121,9 @@ def test_a_loss_in_pieces_keeps_the_logits_and_two_copies_of_their_gradient(fold
     logits = eager(5, 60, "MatMulExt", wide // 2, 50)
     known = known_of([logits, *forward, *backward, gradient])
     assert known.curve.peak_bytes == wide // 2 + 4 * wide + wide // 2
-    told = {remedy.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
+    remedy_peaks = {remedy.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
     # The logits, 2 W where three tensors of W were, and the gradient, which is whole.
-    assert told.get("chunked-loss") == (wide // 2 + 2 * wide + wide // 2 if folder == "loss" else None)
+    assert remedy_peaks.get("chunked-loss") == (wide // 2 + 2 * wide + wide // 2 if folder == "loss" else None)
 
 
 def _activated(layer: int, *, recomputed: bool = False) -> list[Block]:
@@ -322,12 +322,12 @@ def _passes(most: int, batches: int = 6) -> list[Block]:
 
 
 def test_one_micro_batch_less_in_flight_leaves_what_a_run_with_less_has() -> None:
-    def told(most: int) -> tuple[int, int | None]:
+    def limited_search(most: int) -> tuple[int, int | None]:
         known = known_of(_passes(most))
         after = {remedy.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
         return known.curve.peak_bytes, after.get("fewer-in-flight")
 
-    peaks = {most: told(most) for most in (1, 2, 3, 4)}
+    peaks = {most: limited_search(most) for most in (1, 2, 3, 4)}
     assert peaks == {1: (1050, None), 2: (2050, None), 3: (3050, peaks[2][0]), 4: (4050, peaks[3][0])}
 
 

@@ -31,8 +31,8 @@ RUNS = (
 def test_everything_adds_up(run: str) -> None:
     for rank in report_of(run).ranks:
         peak = rank.curve.peak_bytes
-        told = rank.table.used_after != NONE
-        assert peak == rank.table.used_after[told].max()
+        reported = rank.table.used_after != NONE
+        assert peak == rank.table.used_after[reported].max()
         assert not len(rank.curve.mismatches)
         assert list(rank.peak.contents) == list(CONTENTS)
         assert sum(rank.peak.contents.values()) == peak
@@ -170,7 +170,7 @@ def test_findings_read_well() -> None:
     assert all(check.title.en and check.title.zh for check in load_checks().values())
 
 
-def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path: Path) -> None:
     for name in ("memory_block.csv", "log"):
         (tmp_path / name).write_bytes((folder("asc2") / name).read_bytes())
     (tmp_path / "task.csv").write_bytes(b"")
@@ -180,14 +180,14 @@ def test_files_that_cannot_be_read_are_left_out_and_told(tmp_path: Path) -> None
     assert rank.curve.peak_bytes == 2954752
     assert {error.message.id for error in rank.unread} == {"trace.not-tasks", "trace.tensors.json"}
     assert [(name, count) for name, (count, _) in rank.refused_rows().items()] == [("tracker_graph.ir", 1)]
-    told = [str(finding.message) for finding in rank.findings]
+    messages = [str(finding.message) for finding in rank.findings]
     assert any(
-        text.startswith("task.csv ") and ": not a task.csv of MindSpore's memory tracker" in text for text in told
+        text.startswith("task.csv ") and ": not a task.csv of MindSpore's memory tracker" in text for text in messages
     )
-    assert any(text.startswith("tracker_graph.ir: 1 row refused; the first is line 1") for text in told)
+    assert any(text.startswith("tracker_graph.ir: 1 row refused; the first is line 1") for text in messages)
 
 
-def test_offloaded_memory_is_told_apart_from_the_devices(tmp_path: Path) -> None:
+def test_offloaded_memory_is_distinguished_from_the_devices(tmp_path: Path) -> None:
     """Rows as MindSpore 2.9 writes them with MindFormers' ``optimizer.swap``; its log counts the device only."""
     text = (folder("asc2") / "memory_block.csv").read_text(encoding="utf-8")
     columns = text.splitlines()[0].split(",")

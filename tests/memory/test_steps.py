@@ -83,7 +83,7 @@ def eager(start: int, operator: str) -> Block:
     return block(start, start + 2, 1000 * start, node_name=operator)
 
 
-def test_operators_tell_the_phase_where_no_stack_does() -> None:
+def test_operators_show_the_phase_where_no_stack_does() -> None:
     names = [
         "MatMulExt",
         "LogSoftmaxGrad",

@@ -37,7 +37,7 @@ def theory(blocks: list[Block], formats: dict[int, TensorType] | None = None) ->
     return compare_with_theory(table, contents, parts, lambda row: (formats or {}).get(int(table.start[row])))
 
 
-def test_shared_state_is_told() -> None:
+def test_shared_state_is_reported() -> None:
     shared = [parameter(1, "w", 65536), parameter(2, "adam_m.w", 16384), parameter(3, "adam_v.w", 16384)]
     assert [each.shards for each in theory(shared).states] == [None, 4]
     odd = [parameter(1, "w", 65536), parameter(2, "adam_m.w", 50000)]

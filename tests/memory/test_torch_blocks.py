@@ -16,8 +16,8 @@ from ms_tune.footprint.torch_blocks import (
     find_step_ends,
     find_step_growth,
     list_blocks,
-    sum_held,
     sum_requested,
+    sum_reserved_bytes,
 )
 from ms_tune.pools.initial_state import RecordingError, rewind_recording
 from ms_tune.pools.torch_replay import replay_recording
@@ -145,7 +145,7 @@ def test_what_is_held_and_what_contradicts(seed: int, tmp_path: Path) -> None:
             live.add(event.address)
         elif event.action is Action.SEGMENT_FREE:
             classic.add(event.address)
-    curve = sum_held(device, exact=False)
+    curve = sum_reserved_bytes(device, exact=False)
     assert (curve is None) == (min(held) < 0)
     assert curve is None or curve.tolist() == held[::-1]
     if wrong is None:

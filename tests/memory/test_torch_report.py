@@ -29,14 +29,14 @@ def saved(program: Program, path: Path, **changes: object) -> Path:
     return path
 
 
-def told(capsys: CAPTURE, *arguments: object, code: int = 0) -> dict[str, Any]:
+def run_json(capsys: CAPTURE, *arguments: object, code: int = 0) -> dict[str, Any]:
     assert main(["memory", *map(str, arguments), "--json"]) == code
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
 
 def test_the_peak_is_the_allocators_and_its_parts_add_up(snapshot: Path, capsys: CAPTURE) -> None:
-    found = told(capsys, snapshot)
+    found = run_json(capsys, snapshot)
     assert found["replay"]["differences"] == 0
     assert found["replay"]["refused_because"] is None
     assert found["replay"]["settings"]["npu"] is True
@@ -52,7 +52,7 @@ def test_the_peak_is_the_allocators_and_its_parts_add_up(snapshot: Path, capsys:
 
 
 def test_memory_after_an_event(snapshot: Path, capsys: CAPTURE) -> None:
-    found = told(capsys, snapshot, "--at", "1")
+    found = run_json(capsys, snapshot, "--at", "1")
     assert (found["event"], len(found["contents"])) == (1, 1)
     assert main(["memory", str(snapshot), "--at", "999999"]) == 2
     assert "event 999999 does not exist" in capsys.readouterr().err
@@ -63,7 +63,7 @@ def test_memory_after_an_event(snapshot: Path, capsys: CAPTURE) -> None:
 def test_a_snapshot_without_a_recording_has_no_peak(tmp_path: Path, capsys: CAPTURE) -> None:
     program = Program(NPU, seed=5).run()
     path = saved(program, tmp_path / "s.pickle", device_traces=[[]])
-    found = told(capsys, path)
+    found = run_json(capsys, path)
     assert (found["peak_bytes"], found["reserved_peak_bytes"], found["events"]) == (None, None, 0)
     assert "_record_memory_history()" in found["replay"]["refused_because"]
     assert found["contents"]
@@ -82,7 +82,7 @@ def test_what_was_held_before_the_first_event_is_called_that(tmp_path: Path, cap
     program = Program(NPU, seed=5).run()
     frees = [event for event in program.events if event["action"] == "free_completed"][-1:]
     path = saved(program, tmp_path / "s.pickle", device_traces=[frees])
-    assert told(capsys, path)["requested_peak_event"] == -1
+    assert run_json(capsys, path)["requested_peak_event"] == -1
     assert main(["memory", str(path), "--lang", "en"]) == 0
     out = capsys.readouterr().out
     assert "before the first event" in out
@@ -93,7 +93,7 @@ def test_what_cannot_be_replayed_is_said(tmp_path: Path, capsys: CAPTURE) -> Non
     program = Program(NPU, seed=5).run()
     program.events[-5]["addr"] += 512
     path = saved(program, tmp_path / "s.pickle")
-    found = told(capsys, path)
+    found = run_json(capsys, path)
     assert found["peak_bytes"] is None
     assert found["cached_bytes"] is None
     assert found["requested_peak_bytes"] == sum(place["bytes"] for place in found["contents"])
@@ -106,14 +106,14 @@ def test_what_cannot_be_replayed_is_said(tmp_path: Path, capsys: CAPTURE) -> Non
 
 
 def test_other_settings(snapshot: Path, capsys: CAPTURE) -> None:
-    found = told(capsys, "what-if", snapshot)
+    found = run_json(capsys, "what-if", snapshot)
     assert [one["recorded"] for one in found["outcomes"]] == [True, False, False, False, False]
     assert found["error_of_start_bytes"] == 0
     assert found["outcomes"][0]["reserved_peak_bytes"] == found["reserved_peak_bytes"]
-    asked = told(capsys, "what-if", snapshot, "--expandable", "--limit", "64GiB")
+    asked = run_json(capsys, "what-if", snapshot, "--expandable", "--limit", "64GiB")
     assert [one["expandable_segments"] for one in asked["outcomes"]] == [False, True]
     assert asked["outcomes"][1] == {**found["outcomes"][1]}
-    tight = told(capsys, "what-if", snapshot, "--max-split-size-mb", "20", "--limit", "30MiB", code=1)
+    tight = run_json(capsys, "what-if", snapshot, "--max-split-size-mb", "20", "--limit", "30MiB", code=1)
     assert tight["outcomes"][1]["over_limit"] is True
     assert main(["memory", "what-if", str(snapshot), "--no-expandable", "--keep-cache", "-v"]) == 0
     text = capsys.readouterr().out
@@ -123,9 +123,9 @@ def test_other_settings(snapshot: Path, capsys: CAPTURE) -> None:
 
 
 def test_two_snapshots(snapshot: Path, tmp_path: Path, capsys: CAPTURE) -> None:
-    assert not told(capsys, "diff", snapshot, snapshot)["changes"]
+    assert not run_json(capsys, "diff", snapshot, snapshot)["changes"]
     other = saved(Program(NPU_EXPANDABLE, seed=6).run(), tmp_path / "other.pickle")
-    found = told(capsys, "diff", snapshot, other, code=1)
+    found = run_json(capsys, "diff", snapshot, other, code=1)
     change = found["after"]["peak_bytes"] - found["before"]["peak_bytes"]
     assert sum(each["change_bytes"] for each in found["changes"]) == change
     assert main(["memory", "diff", str(snapshot), str(tmp_path)]) == 2
@@ -140,7 +140,7 @@ def test_a_comparison_says_which_figures_it_compares(snapshot: Path, tmp_path: P
     unlike = saved(program, tmp_path / "unlike.pickle")
     measures = []
     for path in (snapshot, bare, unlike):
-        found = told(capsys, "diff", path, snapshot, code=int(path != snapshot))
+        found = run_json(capsys, "diff", path, snapshot, code=int(path != snapshot))
         one, other = found["before"], found["after"]
         measures.append((one["compared"], one["compared_event"] is None))
         assert sum(each["change_bytes"] for each in found["changes"]) == other["compared_bytes"] - one["compared_bytes"]
@@ -159,7 +159,7 @@ def test_events_of_an_unknown_action_are_named(tmp_path: Path, capsys: CAPTURE) 
     known = [{"action": action, "frames": TRAIN} for action in ("user_defined", "workspace_snapshot", "snapshot")]
     program.events += [*known, *[{"action": "segment_\x1b[2Jmoved", "addr": 512, "size": 4}] * 3, {"action": "x" * 99}]
     path = saved(program, tmp_path / "s.pickle")
-    found = told(capsys, path)
+    found = run_json(capsys, path)
     assert found["unknown_actions"] == {"segment_\x1b[2Jmoved": 3, "x" * 40: 1}
     assert found["replay"]["differences"] == 0
     assert main(["memory", str(path), "--lang", "en"]) == 0
@@ -175,7 +175,7 @@ def test_both_languages_and_an_oom(tmp_path: Path, capsys: CAPTURE) -> None:
     program = Program(NPU, seed=2).run(1)
     program.events.append({"action": "oom", "device_free": 3 * MIB, "size": 40 * MIB, "stream": 0, "frames": TRAIN})
     path = saved(program, tmp_path / "oom_snapshot_1_20260101000000.pickle")
-    assert told(capsys, path)["out_of_memory"][0]["device_free_bytes"] == 3 * MIB
+    assert run_json(capsys, path)["out_of_memory"][0]["device_free_bytes"] == 3 * MIB
     for language, words in (("en", "out of memory; 40.0 MiB requested"), ("zh", "设备内存不足；申请 40.0 MiB")):
         assert main(["--lang", language, "memory", str(path)]) == 0
         assert words in capsys.readouterr().out

@@ -49,7 +49,7 @@ class TestFigures:
         # The first step claims 100 TFLOP/s in 9 s, the others in 2 s: that is not the same work.
         assert "mixed-runs" in ids(run)
 
-    def test_the_log_tells_the_rate_of_a_card(self, tmp_path: Path) -> None:
+    def test_the_log_shows_the_rate_of_a_card(self, tmp_path: Path) -> None:
         text = "".join(static_line(step, 500, rate=4.0) for step in range(1, 9))
         run = run_of(tmp_path, text, MetricsRequest(tokens=1024))
         assert run.value("samples_per_second_per_card") == 4
@@ -187,7 +187,7 @@ class TestDoubts:
         assert ids(run_of(tmp_path, megatron_log([1000] * 6, total=6))) == ["few-steps"]
         assert run_of(tmp_path, megatron_log([1000], total=1)).times.median is None
 
-    def test_lines_that_stand_for_several_steps(self, tmp_path: Path) -> None:
+    def test_lines_that_represent_several_steps(self, tmp_path: Path) -> None:
         text = "".join(megatron_line(step, 1000, total=100) for step in range(10, 101, 10))
         run = run_of(tmp_path, text)
         assert ids(run) == ["averaged-steps"]
@@ -209,20 +209,20 @@ class TestComparison:
         assert found is not None
         assert found.ratio == pytest.approx(1.1)
         assert found.low == found.high == pytest.approx(1.1)
-        assert found.is_told_apart
+        assert found.is_significant
         assert found.linearity is not None
         assert found.guide is not None
         assert found.linearity.value == pytest.approx(1 / 1.1)
         # The guide's formula is too small by the cards of the baseline.
         assert found.guide.value == pytest.approx(1 / 1.1 / 8)
 
-    def test_too_few_steps_tell_nothing(self, tmp_path: Path) -> None:
+    def test_too_few_steps_show_nothing(self, tmp_path: Path) -> None:
         one, other = tmp_path / "one.log", tmp_path / "other.log"
         one.write_text(megatron_log([900, 100, 101, 102]), "utf-8")
         other.write_text(megatron_log([900, 200, 201, 202]), "utf-8")
         found = measure_runs(other, baseline=one).comparison
         assert found is not None
-        assert (found.low, found.is_told_apart) == (None, False)
+        assert (found.low, found.is_significant) == (None, False)
         assert found.ratio == pytest.approx(201 / 101)
 
     def test_noise_is_no_difference(self, tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ class TestComparison:
         found = measure_runs(files[0], baseline=files[1]).comparison
         assert found is not None
         assert found.low is not None
-        assert not found.is_told_apart
+        assert not found.is_significant
 
 
 class TestInterval:
@@ -310,4 +310,4 @@ def test_determinism_costs_what_it_did(test: str, ratio: float) -> None:
     found = measure_runs(names[0], baseline=names[1]).comparison
     assert found is not None
     assert round(found.ratio, 2) == ratio
-    assert found.is_told_apart
+    assert found.is_significant

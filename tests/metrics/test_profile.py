@@ -69,9 +69,9 @@ class TestVerdict:
             metadata.write_text(text, "utf-8")
             assert not problems()
         metadata.write_text(json.dumps({"parallel_group_info": groups}), "utf-8")
-        (told,) = problems()
-        assert "4 ranks of the same groups" in told
-        assert "(0, 2, 3, 5)" in told
+        (reported,) = problems()
+        assert "4 ranks of the same groups" in reported
+        assert "(0, 2, 3, 5)" in reported
         for rank in (0, 2, 3, 5):
             waiting().write(tmp_path, rank)
         assert not problems()
@@ -110,7 +110,7 @@ class TestVerdict:
 
 
 class TestLayers:
-    def test_scopes_of_a_graph_tell_layers_and_passes(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_scopes_of_a_graph_show_layers_and_passes(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         scope = "Default/network-Trainer/model-Model/layers-CellList/{}-Block/attention-Attention/MatMul-op{}"
         step = Step()
         # As MindSpore 2.9 names them: what is recomputed in its first run, too, and its gradients.
@@ -127,8 +127,8 @@ class TestLayers:
             ("layers.11", 2, {ScopePass.FORWARD: 30.0, ScopePass.BACKWARD: 60.0}),
         ]
         main(["profile", str(tmp_path), "--json"])
-        (told,) = json.loads(capsys.readouterr().out)["ranks"]
-        assert told["kernels"]["layers"][1] == {
+        (result,) = json.loads(capsys.readouterr().out)["ranks"]
+        assert result["kernels"]["layers"][1] == {
             "name": "layers.11",
             "count": 2,
             "forward_us": 30.0,
@@ -213,7 +213,7 @@ class TestDoubts:
         assert "truncated" in ids(report)
         assert report.verdict.bound is Bound.UNKNOWN
 
-    def test_without_a_trace_gaps_cannot_be_told(self, tmp_path: Path) -> None:
+    def test_without_a_trace_gaps_cannot_be_determined(self, tmp_path: Path) -> None:
         output = host_bound().write(tmp_path)
         (output / "trace_view.json").unlink()
         (output / "communication.json").unlink()
@@ -225,7 +225,7 @@ class TestDoubts:
 
     @pytest.mark.parametrize("missing", ["file", "flows"])
     def test_what_a_late_host_would_change_is_unknown_without_launches(self, tmp_path: Path, missing: str) -> None:
-        def seen(step: Step) -> ProfileReport:
+        def profile_step(step: Step) -> ProfileReport:
             folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
             trace = step.write(folder) / "trace_view.json"
             if missing == "file":
@@ -236,10 +236,12 @@ class TestDoubts:
             return analyse_profiles(folder)
 
         late = host_bound()
-        assert seen(late).verdict.bound is Bound.UNKNOWN  # ranks that wait, or hosts that are late on all of them
-        assert any("capture the host as well" in str(line) for line in seen(late).verdict.next_steps)
-        assert max(seen(late).shares, key=seen(late).shares.__getitem__) is QueueState.WAITING
-        assert seen(operator_bound()).verdict.bound is Bound.OPERATOR  # whatever the little idle time is
+        assert (
+            profile_step(late).verdict.bound is Bound.UNKNOWN
+        )  # ranks that wait, or hosts that are late on all of them
+        assert any("capture the host as well" in str(line) for line in profile_step(late).verdict.next_steps)
+        assert max(profile_step(late).shares, key=profile_step(late).shares.__getitem__) is QueueState.WAITING
+        assert profile_step(operator_bound()).verdict.bound is Bound.OPERATOR  # whatever the little idle time is
 
     def test_levels_are_not_compared_without_a_word(self, tmp_path: Path) -> None:
         operator_bound().write(tmp_path / "a", 0, level=0)
@@ -366,7 +368,7 @@ def test_no_more_folders_are_looked_into_than_the_bound(tmp_path: Path, monkeypa
     for name in "ab":
         (tmp_path / name).mkdir()
     monkeypatch.setattr(profile_export, "_MOST_FOLDERS", 3)
-    assert not profile_export.holds_profile(tmp_path)
+    assert not profile_export.contains_profile(tmp_path)
     (tmp_path / "c").mkdir()
     with pytest.raises(TraceError):
-        profile_export.holds_profile(tmp_path)
+        profile_export.contains_profile(tmp_path)

@@ -135,7 +135,7 @@ class TestBubble:
 
 class TestJob:
     @pytest.mark.parametrize(
-        ("template", "cards", "told"),
+        ("template", "cards", "expected"),
         [
             ("mindformers/qwen3_32b", None, (32, 32, 16)),
             ("mindformers/qwen3_32b", 64, (64, None, 16)),  # on other cards its batch would be another one
@@ -146,9 +146,9 @@ class TestJob:
             ("mindformers_pynative/deepseek3_1b_moe", 8, (8, 64, None)),
         ],
     )
-    def test_cards_and_batch(self, template: str, cards: int | None, told: tuple[int | None, ...]) -> None:
+    def test_cards_and_batch(self, template: str, cards: int | None, expected: tuple[int | None, ...]) -> None:
         job = read_job(ROOT / f"yaml_templates/{template}.yaml", cards=cards)
-        assert (job.cards, job.batch, job.stages[2] if job.stages else None) == told
+        assert (job.cards, job.batch, job.stages[2] if job.stages else None) == expected
 
     def test_a_dynamic_config_that_names_its_data_parallel_ranks(self, tmp_path: Path) -> None:
         text = (ROOT / "yaml_templates/mindformers_pynative/deepseek3_1b_moe.yaml").read_text("utf-8")
@@ -202,7 +202,7 @@ class TestJob:
             read_job(script)
 
     @pytest.mark.parametrize("argument", ["hidden-size", "num-layers", "padded-vocab-size"])
-    def test_a_size_that_only_a_run_could_tell_is_named(self, tmp_path: Path, argument: str) -> None:
+    def test_a_size_that_only_a_run_could_show_is_named(self, tmp_path: Path, argument: str) -> None:
         script = gpt(tmp_path, KORTHIKANTI["22B"][0])
         text, count = re.subn(rf"--{argument} \d+", f"--{argument} $(python size.py)", script.read_text("utf-8"))
         assert count == 1

@@ -90,23 +90,23 @@ class TestCachedFolder:
         assert (folder / name).exists()
         assert (folder / "sub" / "library.so").read_bytes() == b"x" * 1000
 
-    def test_who_comes_second_is_told_to_wait(self, tmp_path: Path) -> None:
-        started, told = threading.Event(), threading.Event()
+    def test_who_comes_second_is_reported_to_wait(self, tmp_path: Path) -> None:
+        started, reported = threading.Event(), threading.Event()
         built = []
 
         def slow(fresh: Path) -> None:
             started.set()
-            assert told.wait(60)
+            assert reported.wait(60)
             fill(fresh)
             built.append("first")
 
         first = threading.Thread(target=cached_folder, args=(tmp_path / "place", slow, nobody_waits))
         first.start()
         assert started.wait(60)
-        folder = cached_folder(tmp_path / "place", lambda _: built.append("second"), told.set)
+        folder = cached_folder(tmp_path / "place", lambda _: built.append("second"), reported.set)
         first.join()
         assert built == ["first"]
-        assert told.is_set()
+        assert reported.is_set()
         assert is_complete(folder)
 
 
@@ -209,7 +209,7 @@ class TestCacheRoot:
         assert cache_root() == tmp_path / "link"
 
     @pytest.mark.parametrize("choice", ["{}/file", "{}/file/below", "here"])
-    def test_a_choice_that_cannot_be_used_is_told_and_not_replaced(
+    def test_a_choice_that_cannot_be_used_is_reported_and_not_replaced(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, choice: str
     ) -> None:
         monkeypatch.chdir(tmp_path)

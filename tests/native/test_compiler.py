@@ -59,7 +59,7 @@ def loads(library: Path) -> bool:
 
 
 @pytest.mark.usefixtures("tools", "no_zig")
-def test_no_compiler_at_all_is_told_with_a_way_out(source: Path) -> None:
+def test_no_compiler_at_all_is_reported_with_a_way_out(source: Path) -> None:
     assert find_compilers() == ()
     with pytest.raises(StandInBuildError) as caught:
         compile_library(source, source.with_name("out.so"), dict(os.environ))
@@ -118,7 +118,7 @@ def test_a_compiler_that_hangs_gives_way_to_the_next(
 
 
 @pytest.mark.usefixtures("no_zig")
-def test_when_all_fail_the_complaints_of_all_are_told(source: Path, tools: Path) -> None:
+def test_when_all_fail_the_complaints_of_all_are_reported(source: Path, tools: Path) -> None:
     program(tools, "cc", b"echo cc is broken >&2; exit 1")
     program(tools, "gcc", b"exit 77")
     with pytest.raises(StandInBuildError) as caught:
@@ -150,7 +150,7 @@ def test_a_full_disk_is_not_the_compilers_fault(source: Path, tools: Path, scrip
 
 
 @needs_c_compiler
-def test_a_limit_on_the_size_of_files_is_told_by_the_real_compiler(source: Path) -> None:
+def test_a_limit_on_the_size_of_files_is_reported_by_the_real_compiler(source: Path) -> None:
     code = (
         "import os, resource, sys; from pathlib import Path; from ms_tune.native import compile_library\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))\n"

@@ -64,7 +64,7 @@ def answer(case: Case) -> Case:
     try:
         if "lists" in case:
             return _merged(case, source)
-        return converted(case, told) if "target" in case else _planned(case, source)
+        return converted(case, describe_problems) if "target" in case else _planned(case, source)
     except MsTuneError as error:
         return refused(error)
 
@@ -85,7 +85,7 @@ def _planned(case: Case, source: SourceFile) -> Case:
     plan = normalize_source(source, case["release"])
     known = as_json(plan_json(plan, plan.layers), Language.EN)
     text = json.dumps([known[key] for key in ("placement", "formative", "layers")], sort_keys=True, default=str)
-    found: Case = {"problems": told(plan.problems), "layers": _short(text)}
+    found: Case = {"problems": describe_problems(plan.problems), "layers": _short(text)}
     if plan.failure is None and case.get("explicit"):
         written = explicit(source, Job(source).dialect, case["release"])
         before = case["config"].splitlines()
@@ -97,10 +97,10 @@ def _merged(case: Case, source: SourceFile) -> Case:
     merged = merge_sapp(case["lists"], source, version=case["release"])
     before = case["config"].splitlines()
     lines = [line for line in merged.text.splitlines() if line not in before]
-    return {"lines": lines, "count": merged.count, "problems": told(merged.plan.problems)}
+    return {"lines": lines, "count": merged.count, "problems": describe_problems(merged.plan.problems)}
 
 
-def told(problems: Sequence[Diagnostic]) -> list[str]:
+def describe_problems(problems: Sequence[Diagnostic]) -> list[str]:
     """Each problem in one line."""
     return [
         f"{one.id}: {render(one.message, Language.EN)}" + (f" | {render(one.help, Language.EN)}" if one.help else "")
@@ -178,7 +178,7 @@ def _forms(case: Case, found: Case) -> set[str]:
     return {f"{kind} {dialect} {case['release'] if kind == 'plan' else ''} {form}" for form in forms}
 
 
-def telling(
+def choose_cases(
     cases: Iterable[Case], answered: Callable[[Case], Case], forms_of: Callable[[Case, Case], set[str]]
 ) -> Iterator[Case]:
     """The cases whose answers have something in them that few before had."""
@@ -211,7 +211,9 @@ def write(file: Path, drawn: Iterable[Case], answered: Callable[[Case], Case]) -
 def main() -> None:
     """Write the file."""
     random = Random(SEED)  # noqa: S311 - the same cases every time
-    count = write(FILE, telling(chain(_plans(random), _conversions(random), _sapp(random)), answer, _forms), answer)
+    count = write(
+        FILE, choose_cases(chain(_plans(random), _conversions(random), _sapp(random)), answer, _forms), answer
+    )
     counts = Counter(line.split(":")[0] for case in recorded() for line in case["answer"].get("problems", ["refused"]))
     print(f"{count} cases, {FILE.stat().st_size // 1024} KiB: {dict(counts.most_common())}")  # noqa: T201
 

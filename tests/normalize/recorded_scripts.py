@@ -21,7 +21,7 @@ from ms_tune.normalize.convert import convert_script, target_of
 from ms_tune.normalize.script import expand_script, normalize_script
 from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import random_case
-from tests.normalize.recorded import converted, refused, telling, told, write
+from tests.normalize.recorded import choose_cases, converted, describe_problems, refused, write
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _PATH = Path("pretrain.sh")
 def answer(case: Case) -> Case:
     """What ms-tune says of a case now."""
     try:
-        return converted(case, _told) if "config" in case else _scripted(case)
+        return converted(case, _describe_problems) if "config" in case else _scripted(case)
     except MsTuneError as error:
         return refused(error)
 
@@ -50,12 +50,12 @@ def _scripted(case: Case) -> Case:
     text = f"{_RUN} {' '.join(map(shlex.quote, ALWAYS))} {case['arguments']}\n"
     (one,) = normalize_script(ScriptJob(_PATH, text, version=case["release"]))
     assert one.plan is not None
-    found: Case = {"problems": _told(one.plan.problems)}
+    found: Case = {"problems": _describe_problems(one.plan.problems)}
     if one.plan.failure is not None:
         return found
     (other,) = convert_script(ScriptJob(_PATH, text, version=case["release"]), target_of(case["target"]))
     assert other.settings is not None
-    found |= {"values": dict(other.settings.values), "converted": _told(other.settings.problems)}
+    found |= {"values": dict(other.settings.values), "converted": _describe_problems(other.settings.problems)}
     written = expand_script(ScriptJob(_PATH, text, version=case["release"]))
     left = [f"{each.words}: {render(each.reason, Language.EN)}" for each in written.left]
     words = [word for word in (_difference(text, written.text), *left) if word]
@@ -70,10 +70,10 @@ def _difference(before: str, after: str) -> str:
     )
 
 
-def _told(problems: Sequence[Diagnostic]) -> list[str]:
+def _describe_problems(problems: Sequence[Diagnostic]) -> list[str]:
     return [
         line.replace(one.id, f"{one.id} ({one.severity.value})", 1)
-        for one, line in zip(problems, told(problems), strict=True)
+        for one, line in zip(problems, describe_problems(problems), strict=True)
     ]
 
 
@@ -108,7 +108,7 @@ def _worded(text: str) -> str:
 def main() -> None:
     """Write the file."""
     random = Random(SEED)  # noqa: S311 - the same cases every time
-    count = write(FILE, telling(_cases(random), answer, lambda case, found: set(_forms(case, found))), answer)
+    count = write(FILE, choose_cases(_cases(random), answer, lambda case, found: set(_forms(case, found))), answer)
     print(f"{count} cases, {FILE.stat().st_size // 1024} KiB")  # noqa: T201
 
 

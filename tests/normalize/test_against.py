@@ -176,7 +176,7 @@ def test_every_place_to_cut_off(tmp_path: Path) -> None:
         assert last - 1 <= result.unreadable[-1][1] <= last
 
 
-def test_a_log_of_several_ranks_cut_off_behind_any_line(tmp_path: Path) -> None:
+def test_a_log_of_several_ranks_cut_off_after_any_line(tmp_path: Path) -> None:
     """Where the last line repeats an earlier one, the log ends no less there."""
     lines = lines_of(CONFIG)
     for end in range(1, len(lines)):
@@ -254,7 +254,7 @@ def test_an_operator_that_a_model_may_not_have_is_not_known(
 
 
 @pytest.mark.parametrize("layers", [[], [3]])
-def test_recompute_of_all_layers_beside_swap_is_logged_nowhere(layers: list[int], tmp_path: Path) -> None:
+def test_recompute_of_all_layers_next_to_swap_is_logged_nowhere(layers: list[int], tmp_path: Path) -> None:
     swap = f"swap: True, op_swap: [], layer_swap: [{{layers: {layers}, backward_prefetch: 1}}]"
     config = changed(CONFIG, "offset: 0", f"offset: 0, {swap}").split("recompute_config")[0]
     config += "recompute_config: {recompute: True}\n"

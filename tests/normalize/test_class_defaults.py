@@ -30,8 +30,8 @@ def selecting(model: str, pattern: str, layers: str = "0-5", version: str = "2.1
     plan = dynamic_plan(source, version)
     found = [layer.layer for layer in plan.layers if layer.select_patterns]
     dialect = Dialect.MINDFORMERS_PYNATIVE
-    told = {one.id for one in lint(source, dialect, built_in(dialect), version)}
-    assert ("MST753" in told) == (not found)
+    ids = {one.id for one in lint(source, dialect, built_in(dialect), version)}
+    assert ("MST753" in ids) == (not found)
     return found
 
 
@@ -73,7 +73,7 @@ def test_a_named_folder_of_weights_keeps_the_class_quiet() -> None:
         ("qwen3", "MineForCausalLM", False),
     ],
 )
-def test_what_layers_select_is_told_of_the_network_that_is_built(kind: str, network: str, known: bool) -> None:  # noqa: FBT001
+def test_what_layers_select_is_reported_of_the_network_that_is_built(kind: str, network: str, known: bool) -> None:  # noqa: FBT001
     text = (
         "use_legacy: False\nrun_mode: train\nparallel_config: {pipeline_stage: 1}\n"
         f"model: {{model_config: {{model_type: {kind}, architectures: [{network}], num_hidden_layers: 4, offset: 0}}}}\n"

@@ -60,7 +60,7 @@ def ids(converted: Converted) -> list[str]:
     return [problem.id for problem in converted.problems if problem.severity.value != "info"]
 
 
-def said(converted: Converted, name: str) -> list[str]:
+def messages_of(converted: Converted, name: str) -> list[str]:
     return [render(one.message, Language.EN) for one in converted.problems if one.id == f"convert-{name}"]
 
 
@@ -77,10 +77,12 @@ def test_legacy_names_become_dynamic_ones() -> None:
         "input_layernorm.norm": ["1-7"],
         "pre_mlp_layernorm.norm": ["1-7"],
     }
-    assert said(converted, "counterpart") == [f"The names were verified against the layers of qwen3 in {NEWEST}."]
+    assert messages_of(converted, "counterpart") == [
+        f"The names were verified against the layers of qwen3 in {NEWEST}."
+    ]
 
 
-def test_a_release_that_does_less_is_told_layer_by_layer() -> None:
+def test_a_release_that_does_less_is_reported_layer_by_layer() -> None:
     text = """
 parallelism: {pipeline_parallel: 1, data_parallel_shard: 2}
 training: {steps: 10}
@@ -88,7 +90,7 @@ model: {model_type: qwen3, num_hidden_layers: 6}
 recompute: {mode: select, full_recompute_layer: ['0'], select_module: {mlp: ['1-2']}}
 """
     converted = convert_source(source(text), "mindformers@1.6")
-    assert said(converted, "differs") == ["Layer 1-2 would behave differently. Here: select mlp. There: -."]
+    assert messages_of(converted, "differs") == ["Layer 1-2 would behave differently. Here: select mlp. There: -."]
     assert ids(convert_source(source(text), "mindformers@1.7")) == []
 
 
@@ -96,7 +98,7 @@ def test_a_model_that_is_not_known() -> None:
     text = LLAMA.replace("{type: LlamaForCausalLM}", "{type: OwnModel}").replace("PATTERN", r"'attention\.own'")
     converted = convert_source(source(text), "mindformers-pynative")
     assert ids(converted) == ["convert-stand-in", "convert-lost"]
-    assert said(converted, "lost")[0].startswith(r"select_recompute: attention\.own has no equivalent")
+    assert messages_of(converted, "lost")[0].startswith(r"select_recompute: attention\.own has no equivalent")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +219,7 @@ def reached(case: Case, layer: LayerSpec, attribute: str) -> list[str]:
     modules = attribute == "select_patterns"
     found = []
     for pattern in getattr(layer, attribute):
-        one = find(tree, pattern.replace(".", r"\.") if dynamic else pattern, takes_cells=modules)
+        one = find(tree, pattern.replace(".", r"\.") if dynamic else pattern, matches_cells=modules)
         found += [*one.operators, *(one.cells if modules else ())]
     return topmost(found)
 

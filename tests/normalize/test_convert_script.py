@@ -67,11 +67,11 @@ def test_random_arguments_are_the_same_layers_elsewhere() -> None:
             continue
         again = normalize_source(parse_source(conversion_yaml(found.values), Path("x.yaml")), target_of(to).release)
         merged = any(problem.id == "convert-chunks-merged" for problem in found.problems)
-        told = places(without_idle(plan))
+        reported = places(without_idle(plan))
         ahead = sum(layer.kind is LayerKind.PREDICTION for layer in plan.layers)
         layers = places(again)[: len(places(again)) - ahead * (to == "mindformers-pynative")]
-        assert [full for *_, full in layers] == [full for *_, full in told], (arguments, to)
-        assert merged or layers == told, (arguments, to)
+        assert [full for *_, full in layers] == [full for *_, full in reported], (arguments, to)
+        assert merged or layers == reported, (arguments, to)
         same += 1
     assert same > 30
 
@@ -143,9 +143,9 @@ recompute_config:
     found = convert_source(parse_source(text, Path("x.yaml")), "megatron")
     assert (found.values["--num-layers"], found.values["--recompute-num-layers"]) == (12, 3)
     assert {"convert-lost", "convert-differs"} <= {*errors(found)}
-    told = [render(problem.message, Language.EN) for problem in found.problems]
-    assert any("mlp.linear_fc2" in one or "feed_forward.w2" in one for one in told), told
-    assert any(re.search(r"Layer .* would behave differently", one) for one in told)
+    messages = [render(problem.message, Language.EN) for problem in found.problems]
+    assert any("mlp.linear_fc2" in one or "feed_forward.w2" in one for one in messages), messages
+    assert any(re.search(r"Layer .* would behave differently", one) for one in messages)
 
 
 @pytest.mark.parametrize("to", [*OTHERS, "megatron"])

@@ -66,7 +66,7 @@ def lists_of(chunks: int, draw: Random) -> SappLists:
     return SappLists(None, rows["full"], rows["select"], rows["comm"], swap=rows["swap"])
 
 
-def told(lists: SappLists) -> list[tuple[int, int, bool, bool]]:
+def describe_layers(lists: SappLists) -> list[tuple[int, int, bool, bool]]:
     """Of each layer, cell by cell: chunk, stage, whether it is recomputed in full, whether it swaps."""
     assert lists.recompute is not None
     assert lists.swap is not None
@@ -92,12 +92,14 @@ def test_the_framework_reads_what_was_meant(text: str, seed: int) -> None:
         (one.chunk, one.stage, one.recompute is RecomputeMode.FULL, [swap.target for swap in one.swap] == [""])
         for one in plan.layers
     ]
-    assert read == told(lists)
+    assert read == describe_layers(lists)
     # And back: without swap the lists count again.
     again = merge_sapp(Job(source(merged.text)), lists._replace(swap=[[0, 0] for _ in lists.swap or ()]))
     plan = normalize_source(source(again.text))
     assert not any(one.swap for one in plan.layers)
-    assert [one.recompute is RecomputeMode.FULL for one in plan.layers] == [full for _, _, full, _ in told(lists)]
+    assert [one.recompute is RecomputeMode.FULL for one in plan.layers] == [
+        full for _, _, full, _ in describe_layers(lists)
+    ]
 
 
 def test_a_prefetch_and_a_name_that_are_there_stay() -> None:

@@ -303,7 +303,7 @@ def test_every_form_says_the_same(
 
 
 @pytest.mark.parametrize(
-    ("counts", "selecting", "told"),
+    ("counts", "selecting", "outcome"),
     [
         ("0, 3", [], ["chunk 0, stage 1, layer 3-5"]),
         ("3, 0", [0, 1, 2], []),
@@ -311,20 +311,20 @@ def test_every_form_says_the_same(
     ],
 )
 def test_layers_without_the_operator_select_nothing(
-    counts: str, selecting: list[int], told: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    counts: str, selecting: list[int], outcome: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(EXPERTS_AND_NONE.replace("COUNTS", counts))
     shown = Shown(path, capsys)
-    assert shown.codes == {int(bool(told))}
+    assert shown.codes == {int(bool(outcome))}
     assert [number for number, layer in shown.layers.items() if layer["recompute"] == "select"] == selecting
     assert list(logged(shown, "select recompute on")) == selecting
     assert sum(shown.map()[1].values()) == len(selecting)
     cells = [problem["message"] for problem in shown.json["problems"] if problem["id"] == "cell-unmatched"]
-    assert len(cells) == len(told)
-    assert all(cell in message for cell, message in zip(told, cells, strict=True))
-    assert main(["lint", "--lang", "en", str(path)]) == int(bool(told))
-    assert ("MST434" in capsys.readouterr().out) == bool(told)
+    assert len(cells) == len(outcome)
+    assert all(cell in message for cell, message in zip(outcome, cells, strict=True))
+    assert main(["lint", "--lang", "en", str(path)]) == int(bool(outcome))
+    assert ("MST434" in capsys.readouterr().out) == bool(outcome)
 
 
 @pytest.mark.parametrize(
@@ -344,13 +344,13 @@ def test_layers_without_the_operator_select_nothing(
         ),
     ],
 )
-def test_keys_that_stand_twice(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_that_are_twice(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(text)
     shown = Shown(path, capsys)
     assert shown.codes == {1}
-    told = [problem["message"] for problem in shown.json["problems"] if problem["id"] == "duplicate-key"]
-    assert len(told) == 1
+    result = [problem["message"] for problem in shown.json["problems"] if problem["id"] == "duplicate-key"]
+    assert len(result) == 1
     assert "duplicate key" in shown.text
     assert "duplicate key" in shown.warned
 

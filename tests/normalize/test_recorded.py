@@ -23,8 +23,8 @@ def test_answers_are_those_that_were_recorded(start: int) -> None:
 
 def test_the_answers_are_of_every_kind() -> None:
     """Plans that pass and that do not, remedies, explicit lists, conversions and merged lists."""
-    told = [line for case in CASES for line in case["answer"].get("problems", ())]
-    assert sum(" | " in line for line in told) > len(CASES) // 10
+    reported = [line for case in CASES for line in case["answer"].get("problems", ())]
+    assert sum(" | " in line for line in reported) > len(CASES) // 10
     for key in ("written", "values", "lines", "refused"):
         assert sum(bool(case["answer"].get(key)) for case in CASES) > 10, key
 
@@ -38,7 +38,7 @@ def test_answers_about_scripts_are_those_that_were_recorded(start: int) -> None:
 
 
 def test_the_answers_about_scripts_are_of_every_kind() -> None:
-    told = [line for case in SCRIPTS for line in case["answer"].get("problems", ())]
-    assert sum(" | " in line for line in told) > 20
+    reported = [line for case in SCRIPTS for line in case["answer"].get("problems", ())]
+    assert sum(" | " in line for line in reported) > 20
     for key in ("problems", "values", "converted", "written"):
         assert sum(bool(case["answer"].get(key)) for case in SCRIPTS) > 20, key

@@ -104,7 +104,7 @@ def test_what_is_no_count(text: str, old: str, new: str, said: str, value: str) 
         (STATIC, "swap_config: {}", "swap_config: 1", 15),
     ],
 )
-def test_what_is_told_with_its_line(text: str, old: str, new: str, line: int) -> None:
+def test_what_is_reported_with_its_line(text: str, old: str, new: str, line: int) -> None:
     refused, _ = with_line(text, old, new)
     with pytest.raises(ConfigError) as caught:
         plan_of(refused)

@@ -123,10 +123,10 @@ def test_remedies_of_the_others(text: str, hint: str) -> None:
 def assert_hint(text: str, hint: str) -> None:
     plan = normalize_source(parse_source(text, Path("c.yaml")))
     assert plan.failure is not None
-    told = plan.problems[0].help
-    assert told is not None
+    reported = plan.problems[0].help
+    assert reported is not None
     passes = f"remove {hint[1:]}" if hint[0] == "-" else f"change to: {hint}"
-    assert render(told, Language.EN) == passes
+    assert render(reported, Language.EN) == passes
 
 
 def static(random: Random) -> tuple[dict[str, Any], str]:

@@ -61,10 +61,10 @@ def test_who_asks_for_no_remedy_gets_none() -> None:
     source = parse_source(
         f"{STATIC}  recompute: [9, 1, 0]\n".replace("offset: 0", "offset: [1, 1, 0, 0]"), Path("c.yaml")
     )
-    told, bare = normalize_source(source).problems[0], plan_of(source).problems[0]
-    assert told.help is not None
+    reported, bare = normalize_source(source).problems[0], plan_of(source).problems[0]
+    assert reported.help is not None
     assert bare.help is None
-    assert bare.message == told.message
+    assert bare.message == reported.message
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_with_swap_on_the_lists_name_layers() -> None:
     assert essence(merged.plan) == essence(sapp_plan(PLAN, **SIZES))
 
 
-def test_kinds_that_sapp_was_not_asked_for_are_told() -> None:
+def test_kinds_that_sapp_was_not_asked_for_are_reported() -> None:
     merged = merge_sapp(PLAN, source(with_value("select_comm_recompute", "True")))
     assert [problem.id for problem in merged.plan.problems] == ["sapp-own-value"]
     assert yaml.safe_load(merged.text)["recompute_config"]["select_comm_recompute"] is True
@@ -178,7 +178,7 @@ def test_sizes_that_do_not_agree_are_both_named(old: str, new: str, words: str) 
     assert render(caught.value.message, Language.ZH)
 
 
-def test_a_value_behind_an_alias_is_left_alone() -> None:
+def test_a_value_after_an_alias_is_left_alone() -> None:
     text = STATIC.replace("recompute: True # all", "recompute: &all [1, 1, 1, 1, 1]") + "other: *all\n"
     with pytest.raises(ConfigError):
         merge_sapp(PLAN, source(text))
@@ -221,7 +221,7 @@ def test_a_pipeline_that_turns_round_is_not_what_sapp_means() -> None:
     assert "would have a different meaning" in render(caught.value.message, Language.EN)
 
 
-def test_what_stands_in_other_files_counts_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_in_other_files_counts_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Sizes from a base, layers from the model's ``config.json``: the lists go into the config, the others stay."""
     base = STATIC.replace("    num_hidden_layers: 48\n", "").replace(
         "use_legacy", "pretrained_model_dir: model\nuse_legacy"

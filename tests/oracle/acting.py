@@ -39,7 +39,7 @@ class Act:
 
 
 @dataclass
-class Told:
+class LayerCalls:
     """What the parts of one layer were told, by their paths; the layer itself is the empty one."""
 
     tree: Tree
@@ -67,12 +67,12 @@ def _around(path: str) -> Iterator[str]:
 class StaticPart:
     """A cell or an operator of the static graph. ``dir`` is what patterns are looked up in: nothing else is public."""
 
-    def __init__(self, told: Told, path: str, tree: Tree | None) -> None:
-        self._told, self._path = told, path
+    def __init__(self, expected: LayerCalls, path: str, tree: Tree | None) -> None:
+        self._told, self._path = expected, path
         inner = f"{path}." if path else ""
-        self._cells = {name: StaticPart(told, inner + name, child) for name, child in tree.cells} if tree else {}
+        self._cells = {name: StaticPart(expected, inner + name, child) for name, child in tree.cells} if tree else {}
         for name in tree.operators if tree else ():
-            setattr(self, name, StaticPart(told, inner + name, None))
+            setattr(self, name, StaticPart(expected, inner + name, None))
 
     def __dir__(self) -> list[str]:
         return [name for name in vars(self) if not name.startswith("_")]
@@ -94,15 +94,15 @@ class StaticPart:
         """Nothing is fused here."""
 
 
-def static_acts(source: SourceFile, release: str) -> dict[int, Told] | str:
+def static_acts(source: SourceFile, release: str) -> dict[int, LayerCalls] | str:
     """What the static graph's own code tells every layer, those that predict further tokens included; or what it raises."""
     inputs = read_recompute(source, release)
     model = known_layers(source, inputs)
     assert model is not None
-    found: dict[int, Told] = {}
+    found: dict[int, LayerCalls] = {}
 
     def make(layer: int) -> StaticPart:
-        found[layer] = Told(_tree(model, layer, inputs.layers))
+        found[layer] = LayerCalls(_tree(model, layer, inputs.layers))
         return StaticPart(found[layer], "", found[layer].tree)
 
     values = dict(zip(KEYS, inputs.values, strict=True))
@@ -116,30 +116,30 @@ def _tree(model: LayerModel, layer: int, layers: int) -> Tree:
     return tree
 
 
-def _operator(told: Told, path: str) -> Any:  # noqa: ANN401 - a function with attributes
+def _operator(expected: LayerCalls, path: str) -> Any:  # noqa: ANN401 - a function with attributes
     """An operator of the dynamic graph: a function, for 2.0 takes no other callable object for one."""
 
     def operator(value: object) -> object:
         return value
 
-    vars(operator).update(_told=told, _path=path)
+    vars(operator).update(_told=expected, _path=path)
     return operator
 
 
 class DynamicPart(pynative.Cell):
     """A cell of the dynamic graph."""
 
-    def __init__(self, told: Told, path: str, tree: Tree) -> None:
+    def __init__(self, expected: LayerCalls, path: str, tree: Tree) -> None:
         inner = f"{path}." if path else ""
-        super().__init__({name: DynamicPart(told, inner + name, child) for name, child in tree.cells})
-        self.__dict__["_told"], self.__dict__["_path"] = told, path
+        super().__init__({name: DynamicPart(expected, inner + name, child) for name, child in tree.cells})
+        self.__dict__["_told"], self.__dict__["_path"] = expected, path
         for name in tree.operators:
-            self.__dict__[name] = _operator(told, inner + name)
+            self.__dict__[name] = _operator(expected, inner + name)
 
 
 def dynamic_acts(
     oracle: pynative.Oracle, release: str, config: dict[str, Any], experts: tuple[bool, ...]
-) -> dict[int, Told] | str:
+) -> dict[int, LayerCalls] | str:
     """What the dynamic graph's own code tells every layer; or what it raises.
 
     Args:
@@ -152,10 +152,10 @@ def dynamic_acts(
     layers, ahead = section["num_hidden_layers"], section.get("num_nextn_predict_layers", 0)
     model = dynamic_model(section["model_type"], release, experts)
     assert model is not None
-    found: dict[int, Told] = {}
+    found: dict[int, LayerCalls] = {}
 
     def make(layer: int) -> DynamicPart:
-        found[layer] = Told(_tree(model, layer, layers))
+        found[layer] = LayerCalls(_tree(model, layer, layers))
         return DynamicPart(found[layer], "", found[layer].tree)
 
     _write_down(oracle._recompute, config.get("swap", {}).get("default_prefetch"))
@@ -209,13 +209,13 @@ def images(path: str, theirs: Iterable[str]) -> tuple[str, ...]:
     return (path,) if path in there else ()
 
 
-def differences(old: dict[int, Told], new: dict[int, Told]) -> list[tuple[int, str, Act, Act]]:
+def differences(old: dict[int, LayerCalls], new: dict[int, LayerCalls]) -> list[tuple[int, str, Act, Act]]:
     """Operators that both sides have and that do not do the same: layer, path, and what each does."""
     found = []
-    for layer, told in old.items():
+    for layer, expected in old.items():
         theirs = list(new[layer].tree.paths())
-        for path in operators(told.tree):
-            before = told.act(path)
+        for path in operators(expected.tree):
+            before = expected.act(path)
             for name in images(path, theirs):
                 after = new[layer].act(name)
                 if (before.recomputed, before.swapped, before.comm) != (after.recomputed, after.swapped, after.comm):
@@ -223,6 +223,6 @@ def differences(old: dict[int, Told], new: dict[int, Told]) -> list[tuple[int, s
     return found
 
 
-def compared(old: dict[int, Told], new: dict[int, Told]) -> int:
+def compared(old: dict[int, LayerCalls], new: dict[int, LayerCalls]) -> int:
     """How many operators have a counterpart."""
     return sum(bool(images(path, new[one].tree.paths())) for one in old for path in operators(old[one].tree))

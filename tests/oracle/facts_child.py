@@ -36,7 +36,7 @@ _AROUND = frozenset(
 
 
 @dataclasses.dataclass
-class Found:
+class RegisteredClass:
     """A class of settings, and what it is registered as."""
 
     kind: Any
@@ -47,7 +47,7 @@ class Found:
 class Recorder:
     """``MindFormerRegister``, which only remembers."""
 
-    found: list[Found] = []  # noqa: RUF012 - one for the process
+    found: list[RegisteredClass] = []  # noqa: RUF012 - one for the process
 
     @classmethod
     def register(
@@ -57,7 +57,7 @@ class Recorder:
 
         def wrapper(kind: Any) -> Any:
             if module_type == "config":
-                cls.found.append(Found(kind, legacy, (*names, alias or kind.__name__)))
+                cls.found.append(RegisteredClass(kind, legacy, (*names, alias or kind.__name__)))
             return kind
 
         return wrapper
@@ -164,7 +164,7 @@ def thrown_away(kind: Any) -> set[str]:
     return {item for one in lists for item in one}
 
 
-def describe(found: Found) -> dict[str, Any]:
+def describe(found: RegisteredClass) -> dict[str, Any]:
     """What a class fills in, and what it makes of its arguments."""
     kind = found.kind
     base = settings(kind)
@@ -192,7 +192,7 @@ def describe(found: Found) -> dict[str, Any]:
     }
 
 
-def said_of_layers(text: str) -> dict[str, Any]:
+def read_layer_settings(text: str) -> dict[str, Any]:
     """What a network's source says of its layers whatever the config has, by field.
 
     Constants of ``get_gpt_layer_local_spec``; where it is told of no experts, and no other function makes the layers, there are none.
@@ -227,7 +227,7 @@ def networks(wheel: str) -> dict[str, dict[str, Any]]:
             folder["modes"] += [mode for mode, there in modes.items() if there]
             folder["stages"] |= modes["dynamic"] and "layer_start" in text
             folder["ties"] &= not modes["dynamic"] or "tie_word_embeddings" in text
-            folder["says"] |= {mode: said_of_layers(text) for mode, there in modes.items() if there}
+            folder["says"] |= {mode: read_layer_settings(text) for mode, there in modes.items() if there}
             folder["latent"] |= parts[3].startswith("modeling_") and "is_mla_model=True" in text
             for node in ast.walk(ast.parse(text)):
                 if isinstance(node, ast.ClassDef) and re.search("For(CausalLM|ConditionalGeneration)$", node.name):

@@ -3,7 +3,7 @@
 ``python -m tests.oracle.make_frameworks [models] ...`` writes the named files, or all of them (``keys_mindformers`` and
 ``keys_mindformers-pynative`` take the texts of keys from the files themselves, and date the keys anew). A new release is
 added to ``served`` in ``releases.json``; the script does the rest, and ``git diff`` shows what the release
-changed. Every fact has a history: ``{"1.6": 3, "1.9": 4}`` is 3 from 1.6 on and 4 from 1.9 on, :data:`GONE` where the
+changed. Every fact has a history: ``{"1.6": 3, "1.9": 4}`` is 3 from 1.6 on and 4 from 1.9 on, :data:`REMOVED` where the
 release no longer knows it.
 """
 
@@ -32,7 +32,7 @@ GONE = {"gone": True}
 
 
 def history(by_release: Mapping[str, Any]) -> dict[str, Any]:
-    """Since when a fact is what it is; releases are in their order, and one without the fact has :data:`GONE`."""
+    """Since when a fact is what it is; releases are in their order, and one without the fact has :data:`REMOVED`."""
     found: dict[str, Any] = {}
     last: object = GONE
     for release, value in by_release.items():
@@ -103,7 +103,7 @@ def _registries(release: str) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def ask(release: str) -> dict[str, Any]:
+def read_release(release: str) -> dict[str, Any]:
     """What a release says of models."""
     command = [sys.executable, "-m", "tests.oracle.facts_child", str(_wheel(release))]
     answer = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -113,7 +113,7 @@ def ask(release: str) -> dict[str, Any]:
 
 def models() -> dict[str, Any]:
     """Classes of models, their aliases and defaults."""
-    found = {release: ask(release) for release in wheels.RELEASES}
+    found = {release: read_release(release) for release in wheels.RELEASES}
 
     def general(part: str) -> dict[str, Any]:
         return histories({release: one[part] for release, one in found.items()})
@@ -158,7 +158,7 @@ def models() -> dict[str, Any]:
     }
 
 
-def taken() -> dict[str, Any]:
+def read_parameters() -> dict[str, Any]:
     """The keyword arguments of the registered classes."""
     registered = json.loads((DATA / "registries.json").read_bytes())["static"]
     found = {
@@ -209,7 +209,7 @@ MAKERS: dict[str, Callable[[], dict[str, Any]]] = {
     "models": models,
     "registries": registries,
     "needed": needed,
-    "taken": taken,
+    "taken": read_parameters,
     "trees": trees,
     "keys_mindformers": partial(keys, Dialect.MINDFORMERS),
     "keys_mindformers-pynative": partial(keys, Dialect.MINDFORMERS_PYNATIVE),

@@ -169,7 +169,7 @@ def decorated(wheel: Path) -> dict[str, set[str]]:
     return found
 
 
-def told(name: str, releases: Mapping[str, Path], paths: Iterable[str]) -> dict[str, list[str]]:
+def releases_by_key(name: str, releases: Mapping[str, Path], paths: Iterable[str]) -> dict[str, list[str]]:
     """The releases that know each key of a table; keys of which the wheels cannot tell are left out."""
     if name == "keys_mindformers-pynative":
         fields = {release: dynamic(wheel) for release, wheel in releases.items()}
@@ -189,7 +189,9 @@ def told(name: str, releases: Mapping[str, Path], paths: Iterable[str]) -> dict[
 
 def dated(name: str, content: dict[str, Any], releases: Mapping[str, Path]) -> dict[str, Any]:
     """A key table with ``since`` and ``until`` as the wheels say; all else stays as it is written."""
-    found = told(name, releases, [row["path"] for row in content["keys"] if not row["path"].startswith(MODEL)])
+    found = releases_by_key(
+        name, releases, [row["path"] for row in content["keys"] if not row["path"].startswith(MODEL)]
+    )
     rows = []
     for row in content["keys"]:
         columns = {**row}

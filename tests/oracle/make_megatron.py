@@ -54,7 +54,7 @@ _OWN_PARSERS = (
 _UNREAD = object()
 
 
-def made(sources: Path) -> dict[str, Any]:
+def make_facts(sources: Path) -> dict[str, Any]:
     """The content of the data file."""
     arguments: dict[str, list[dict[str, Any]]] = {}
     for release in RELEASES:
@@ -269,5 +269,5 @@ def written(content: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     (Path(query.__file__).with_name("data") / "megatron.json").write_text(
-        written(made(Path(os.environ[SOURCES]))), "utf-8"
+        written(make_facts(Path(os.environ[SOURCES]))), "utf-8"
     )

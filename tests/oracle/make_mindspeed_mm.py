@@ -135,7 +135,7 @@ def _section(owner: str, file: Path) -> str:
     return names.get(owner, owner)
 
 
-def made(sources: Path) -> dict[str, Any]:
+def make_facts(sources: Path) -> dict[str, Any]:
     """The content of the data file."""
     fields: dict[str, dict[str, Any]] = {}
     further: dict[str, dict[str, list[str]]] = {}
@@ -143,7 +143,7 @@ def made(sources: Path) -> dict[str, Any]:
     for release, branch in BRANCHES.items():
         declared = fields_of(sources / branch)
         for path in {*declared, *fields}:
-            _tell(fields.setdefault(path, {}), release, declared.get(path, {"gone": True}))
+            _add_fact(fields.setdefault(path, {}), release, declared.get(path, {"gone": True}))
         read, every = read_in(sources / branch)
         own = {section: {path.split(".")[1] for path in declared if path.startswith(f"{section}.")} for section in read}
         further[release] = {section: sorted(set(names) - own[section]) for section, names in read.items()}
@@ -155,7 +155,7 @@ def made(sources: Path) -> dict[str, Any]:
     return {"fields": dict(sorted(fields.items())), "read": further, "unread": unread}
 
 
-def _tell(history: dict[str, Any], release: str, fact: dict[str, Any]) -> None:
+def _add_fact(history: dict[str, Any], release: str, fact: dict[str, Any]) -> None:
     last = next(reversed(history.values())) if history else {"gone": True}
     if fact != last:
         history[release] = fact
@@ -172,4 +172,4 @@ def written(content: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     path = Path(query.__file__).with_name("data") / "mindspeed_mm.json"
-    path.write_text(written(made(Path(os.environ[SOURCES]))), "utf-8")
+    path.write_text(written(make_facts(Path(os.environ[SOURCES]))), "utf-8")

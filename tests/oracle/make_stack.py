@@ -26,7 +26,7 @@ _CLONED = re.compile(r"git clone \S*/(?P<part>[\w-]+)\.git -b (?P<branch>\S+)")
 _MINDSPORE = re.compile(r"^\|\s*MindSpore\s*\|\s*\[(\d[\d.]*)\]", re.MULTILINE)
 
 
-def made(sources: Path) -> dict[str, dict[str, str]]:
+def make_rows(sources: Path) -> dict[str, dict[str, str]]:
     """The rows, by release."""
     return {release: _row(sources / release) for release in RELEASES}
 
@@ -58,4 +58,4 @@ def written(content: dict[str, Any]) -> str:
 if __name__ == "__main__":
     path = Path(query.__file__).with_name("data") / "stack.json"
     kept = json.loads(path.read_text("utf-8"))
-    path.write_text(written({**kept, "releases": made(Path(os.environ[SOURCES]))}), "utf-8")
+    path.write_text(written({**kept, "releases": make_rows(Path(os.environ[SOURCES]))}), "utf-8")

@@ -26,7 +26,7 @@ _ASKS = ("get", "pop", "setdefault", "getattr", "hasattr")
 _READS = ("get", "pop", "setdefault")
 
 
-class Taken(NamedTuple):
+class Parameters(NamedTuple):
     """What a class takes: the names, whether it lets others through, and which are switches."""
 
     names: frozenset[str]
@@ -44,7 +44,7 @@ def arguments(path: Path, registered: Mapping[str, frozenset[str]]) -> dict[str,
     for kind in KINDS:
         found[kind] = {}
         for name in sorted(registered[kind] & classes.keys()):
-            taken = [one for one in (_taken(node, classes) for node in classes[name]) if one is not None]
+            taken = [one for one in (_read_parameters(node, classes) for node in classes[name]) if one is not None]
             if len(taken) == len(classes[name]):  # all classes of the name are known: which is meant, is not
                 takes = sorted(frozenset().union(*(one.names for one in taken)))
                 switches = sorted(frozenset.intersection(*(one.switches for one in taken)))
@@ -91,14 +91,16 @@ def _classes(path: Path) -> dict[str, list[ast.ClassDef]]:
     return found
 
 
-def _taken(node: ast.ClassDef, classes: Mapping[str, list[ast.ClassDef]], depth: int = 5) -> Taken | None:
+def _read_parameters(
+    node: ast.ClassDef, classes: Mapping[str, list[ast.ClassDef]], depth: int = 5
+) -> Parameters | None:
     """What a class takes, those above it included that it hands the rest to; None if that is not told by the wheel."""
     methods = {one.name: one for one in node.body if isinstance(one, ast.FunctionDef)}
     makers = [methods[name] for name in ("__new__", "__init__") if name in methods]
     above = [_name(base) or "" for base in node.bases]
     known = [classes[name][0] for name in above if len(classes.get(name, ())) == 1]
     if not makers:
-        return _taken(known[0], classes, depth - 1) if len(known) == len(above) == 1 and depth else None
+        return _read_parameters(known[0], classes, depth - 1) if len(known) == len(above) == 1 and depth else None
     names: set[str] = set()
     switches: set[str] = set()
     free = True
@@ -108,13 +110,13 @@ def _taken(node: ast.ClassDef, classes: Mapping[str, list[ast.ClassDef]], depth:
         switches |= set(_switches(own))
         free &= own.kwarg is not None
     if free and _hands_on(makers):
-        upper = _taken(known[0], classes, depth - 1) if len(known) == len(above) == 1 and depth else None
+        upper = _read_parameters(known[0], classes, depth - 1) if len(known) == len(above) == 1 and depth else None
         if upper is None:
             return None
         names |= upper.names
         switches |= upper.switches
         free = upper.free
-    return Taken(frozenset(names) - {"self", "cls"}, free, frozenset(switches))
+    return Parameters(frozenset(names) - {"self", "cls"}, free, frozenset(switches))
 
 
 def _switches(own: ast.arguments) -> Iterator[str]:

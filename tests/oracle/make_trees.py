@@ -360,13 +360,13 @@ def trees(wheels: Mapping[str, Path]) -> tuple[list[str], dict[str, Known]]:
             for task in _tasks(release):
                 kind, model = task
                 models: Known = known["dynamic" if kind == "dynamic" else "static"]
-                for variant, kinds in _ask(Path(folder), release, task).items():
+                for variant, kinds in _read_layers(Path(folder), release, task).items():
                     numbers = list(dict.fromkeys(map(parts.number, kinds)))
                     models.setdefault(model, {}).setdefault(variant, {})[release] = numbers
     return parts.texts, known
 
 
-def _ask(folder: Path, release: str, task: tuple[str, str]) -> dict[str, list[Shape]]:
+def _read_layers(folder: Path, release: str, task: tuple[str, str]) -> dict[str, list[Shape]]:
     """The layers of every variant of a model."""
     done = subprocess.run(
         [sys.executable, __file__, *task, str(folder), release],

@@ -55,13 +55,13 @@ def main() -> None:
     if not cold:
         _warm()
     for line in sys.stdin:
-        answers.write(_apart(json.loads(line)) + "\n")
+        answers.write(_run_forked(json.loads(line)) + "\n")
         answers.flush()
 
 
 def _warm() -> None:
     """Import once and for all what every list needs; the patches are left to the copies."""
-    names = json.loads(_apart(json.loads(_FIRST), names=True))["modules"]
+    names = json.loads(_run_forked(json.loads(_FIRST), names=True))["modules"]
     held = sys.modules[_ADAPTOR] = ModuleType(_ADAPTOR)
     package = import_module("mindspeed_llm")
     for name in names:
@@ -109,7 +109,7 @@ class _Modules(dict[str, ModuleType]):
         return {name: one for name, one in sys.modules.items() if patch.orig_func_name in vars(one)}
 
 
-def _apart(arguments: list[str], *, names: bool = False) -> str:
+def _run_forked(arguments: list[str], *, names: bool = False) -> str:
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
@@ -144,7 +144,7 @@ def _answer(arguments: list[str]) -> dict[str, Any]:
     os.environ["WORLD_SIZE"] = str(world_size(arguments))
     step = "import"
     try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as told:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as expected:
             import_module(_ADAPTOR)
             step = "arguments"
             args = _arguments()
@@ -155,7 +155,7 @@ def _answer(arguments: list[str]) -> dict[str, Any]:
     except EndlessError:
         return {"stopped": step, "exception": "endless-loop", "text": ""}
     except SystemExit:
-        return {"stopped": step, "exception": "SystemExit", "text": told.getvalue()[-300:]}
+        return {"stopped": step, "exception": "SystemExit", "text": expected.getvalue()[-300:]}
     except Exception as error:  # noqa: BLE001 - whatever the framework raises is the answer
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{last.filename.rpartition('/')[2]}:{last.lineno} {last.name}"
@@ -210,12 +210,12 @@ class _Recorder:
         pass
 
     def checkpoint(self, function: Any, *args: Any) -> Any:
-        name = getattr(function, "told", None) or getattr(function, "__name__", type(function).__name__)
-        told = {
+        name = getattr(function, "label", None) or getattr(function, "__name__", type(function).__name__)
+        labels = {
             "activation_function": "mlp.activation_func",
             "activation_func_with_probs": "mlp.experts.activation_func",
         }
-        _EVENTS.append(("operator", told.get(str(name), name)))
+        _EVENTS.append(("operator", labels.get(str(name), name)))
         return function(*(value for value in args if not isinstance(value, bool)))
 
     def discard_output(self) -> None:
@@ -231,8 +231,8 @@ class _Recorder:
 class _Part(megatron_stand_in.Module):
     """A part of a layer that holds nothing: a norm, an attention."""
 
-    def __init__(self, told: str, pair: bool) -> None:  # noqa: FBT001
-        self.told = told
+    def __init__(self, label: str, pair: bool) -> None:  # noqa: FBT001
+        self.label = label
         self.pair = pair
 
     def forward(self, *_: Any, **__: Any) -> Any:
@@ -336,7 +336,7 @@ def _predictions(args: Any, config: Any, build: Any, spec: Any, place: tuple[int
     row = {**_row(layer, *place), "kind": "prediction", "full": False}
     _EVENTS.clear()
     layer(hidden_states=Anything(), attention_mask=Anything())
-    row["operators"] = _told(layer)
+    row["operators"] = _recomputed_parts(layer)
     return [row] * args.mtp_num_layers
 
 
@@ -360,7 +360,7 @@ def _has_experts(layer: Any) -> bool:
     return type(layer.mlp).__name__.lower().endswith(_OF_EXPERTS)
 
 
-def _told(layer: Any) -> list[str]:
+def _recomputed_parts(layer: Any) -> list[str]:
     """The parts that a pass through a layer has recomputed; and those of which a setting alone decides."""
     found = {name for _, name in _EVENTS}
     config = getattr(layer, "config", None)
@@ -390,7 +390,7 @@ def _run(block: Any, found: list[dict[str, Any]]) -> None:
             self.row["full"] = bool(_INSIDE)
             _EVENTS.clear()
             result = self.layer(*args, **named)
-            self.row["operators"] = _told(self.layer)
+            self.row["operators"] = _recomputed_parts(self.layer)
             return result
 
     block.layers = [Watched(layer, row) for layer, row in zip(block.layers, found, strict=True)]

@@ -65,7 +65,7 @@ def _lines(case: Sequence[str], answer: dict[str, Any]) -> list[str]:
     ]
 
 
-def told(case: Sequence[str], release: str) -> list[str]:
+def describe_plan(case: Sequence[str], release: str) -> list[str]:
     """What ms-tune says, in the same form."""
     plan = plan_of(case, release)
     if plan.failure is not None:

@@ -32,7 +32,7 @@ def _package(wheel: str, name: str, **names: object) -> None:
     sys.modules[name] = module
 
 
-def _taken_out(wheel: str, module: str, names: tuple[str, ...]) -> dict[str, object]:
+def _extract(wheel: str, module: str, names: tuple[str, ...]) -> dict[str, object]:
     """Functions and classes of a module, without the module's imports."""
     with zipfile.ZipFile(wheel) as archive:
         tree = ast.parse(archive.read(f"{module.replace('.', '/')}.py").decode())
@@ -59,7 +59,7 @@ def library(wheel: str) -> Any:  # noqa: ANN401 - the framework has no types
     for count in range(2, len(parts) + 1):
         _package(wheel, ".".join(parts[:count]))
     utils = types.ModuleType(f"{_LIBRARY}.utils")
-    vars(utils).update(_taken_out(wheel, f"{_LIBRARY}.utils", _FROM_UTILS))
+    vars(utils).update(_extract(wheel, f"{_LIBRARY}.utils", _FROM_UTILS))
     sys.modules[utils.__name__] = utils
     return import_module(f"{_LIBRARY}.config")
 

@@ -80,7 +80,7 @@ class Models:
         return {"layers": layers, "mtp": made.mtp_num_layers or 0, "experts": [has_experts(one) for one in specs]}
 
 
-class _Kept(types.SimpleNamespace):
+class _Parts(types.SimpleNamespace):
     """The parts of a layer or a block by their names."""
 
 
@@ -91,7 +91,7 @@ def install(wheel: str) -> None:
         place = folder.removesuffix(".base_models.gpt") + (".transformer" if "training" in folder else ".transformers")
         for name in ("transformer_layer", "transformer_block"):
             module: Any = importlib.import_module(f"{place}.{name}")
-            module.TransformerLayerSubmodules = module.TransformerBlockSubmodules = _Kept
+            module.TransformerLayerSubmodules = module.TransformerBlockSubmodules = _Parts
 
 
 def add_models(wheel: str) -> list[str]:

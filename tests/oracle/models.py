@@ -9,7 +9,7 @@ from tests.oracle.framework import Child
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Network:
     """A network: its layers, those that predict further tokens, and which of the former have experts; or what was raised."""
 
     layers: int = 0
@@ -21,10 +21,10 @@ class Made:
     @property
     def two_counts(self) -> bool:
         """Whether two names for a number of layers were refused."""
-        return told_of_two_counts(self.text)
+        return names_two_counts(self.text)
 
 
-def told_of_two_counts(text: str) -> bool:
+def names_two_counts(text: str) -> bool:
     """Whether an error of a release says that two names stand for a number of layers."""
     return any(
         f"target key'{name}' is mapped by multiple source keys" in text for name in ("num_layers", "mtp_num_layers")
@@ -42,7 +42,7 @@ class Models(Child):
     def __init__(self, version: str, mode: int) -> None:
         super().__init__(version, "model_child", str(mode))
 
-    def make(self, section: dict[str, Any]) -> Made:
+    def make(self, section: dict[str, Any]) -> Network:
         """What becomes of a section."""
         found = self.ask(section)
-        return Made(**found | {"experts": tuple(found.get("experts", ()))})
+        return Network(**found | {"experts": tuple(found.get("experts", ()))})

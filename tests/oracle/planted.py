@@ -130,10 +130,10 @@ _PLANTS: dict[str, Callable[..., Plant]] = {
 }
 
 
-def _planting(told: Any) -> Any:  # noqa: ANN401 - an argument as it stands, or a plant among them
-    if not isinstance(told, dict):
-        return told
-    (name, arguments), *named = told.items()
+def _planting(expected: Any) -> Any:  # noqa: ANN401 - an argument as it stands, or a plant among them
+    if not isinstance(expected, dict):
+        return expected
+    (name, arguments), *named = expected.items()
     return _PLANTS[name](*map(_planting, arguments), **dict(named))
 
 

@@ -53,8 +53,10 @@ def test_the_committed_keys_are_dated_as_the_wheels_say(dialect: Dialect) -> Non
         make_frameworks.keys(dialect)
     ) + "\n"
     paths = [row["path"] for row in load(name)["keys"] if not row["path"].startswith(make_keys.MODEL)]
-    told = make_keys.told(name, {release: make_frameworks._wheel(release) for release in served(dialect)}, paths)
-    by_hand = [path for path in paths if path not in told]
+    reported = make_keys.releases_by_key(
+        name, {release: make_frameworks._wheel(release) for release in served(dialect)}, paths
+    )
+    by_hand = [path for path in paths if path not in reported]
     read_beside = [path for path in by_hand if not path.startswith(("context.", "parallel."))]
     assert (len(by_hand), len(read_beside)) == ((72, 33) if dialect is Dialect.MINDFORMERS else (0, 0)), by_hand
 

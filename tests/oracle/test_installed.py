@@ -133,7 +133,7 @@ def refused(folder: Path, kind: str, cases: list[Any], *errors: str) -> list[boo
     return found
 
 
-def told(config: dict[str, Any], *ids: str) -> list[str]:
+def lint_ids(config: dict[str, Any], *ids: str) -> list[str]:
     """The checks that find something in a config: these, or of all those that find an error."""
     checks = tuple(one for one in built_in(Dialect.MINDFORMERS) if not ids or one.id in ids)
     source = parse_source(text_of({"run_mode": "train", **config}), Path("a.yaml"))
@@ -148,7 +148,7 @@ def compare(folder: Path, cases: list[tuple[str, Any]]) -> None:
     wrong = [
         (key, value, stops, found)
         for (key, value), stops in zip(cases, answers, strict=True)
-        if bool(found := told({"use_parallel": True, "parallel": {"parallel_mode": 1, key: value}})) != stops
+        if bool(found := lint_ids({"use_parallel": True, "parallel": {"parallel_mode": 1, key: value}})) != stops
     ]
     assert not wrong
     assert 100 < answers.count(False) < len(cases) - 100
@@ -177,7 +177,7 @@ def test_numbers_of_adamw(more: dict[str, bool], tmp_path: Path) -> None:
     cases = [{**sound, key: value} for key, values in ADAMW.items() for value in values]
     answers = refused(tmp_path, "optimizer", [[one] for one in cases], "TypeError", "ValueError", "IndexError")
     for case, wrong in zip(cases, answers, strict=True):
-        found = told({"optimizer": case}, "MST566", "MST571", "MST572")
+        found = lint_ids({"optimizer": case}, "MST566", "MST571", "MST572")
         assert bool(found) == wrong, (case, found)
     assert 0 < sum(answers) < len(answers)
 
@@ -194,5 +194,5 @@ def test_a_schedule_that_lacks_an_argument_cannot_be_built_and_no_other(tmp_path
     random = Random(SEED)  # noqa: S311 - test data
     cases = [settings(random, name) for name in load("needed")["lr_schedule"] for _ in range(CASES)]
     answers = refused(tmp_path, "schedule", [[one] for one in cases], "TypeError", "ValueError")
-    assert [bool(told({"lr_schedule": case}, "MST551")) for case in cases] == answers
+    assert [bool(lint_ids({"lr_schedule": case}, "MST551")) for case in cases] == answers
     assert 0.1 < sum(answers) / len(answers) < 0.8

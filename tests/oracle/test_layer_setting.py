@@ -40,7 +40,7 @@ def released(request: pytest.FixtureRequest) -> layer_setting.Oracle:
     return layer_setting.Oracle(request.param)
 
 
-def ask(oracle: layer_setting.Oracle, inputs: RecomputeInputs) -> tuple[LayerPlan, Outcome]:
+def run_both(oracle: layer_setting.Oracle, inputs: RecomputeInputs) -> tuple[LayerPlan, Outcome]:
     before = repr((inputs.values, inputs.swap))
     plan = normalize(inputs)
     assert repr((inputs.values, inputs.swap)) == before  # nobody's config is written into
@@ -92,7 +92,7 @@ def test_random_cases(released: layer_setting.Oracle, capsys: pytest.CaptureFixt
         if number >= CASES and seen.keys() >= _STOPS:  # a rare one may need more cases
             break
         inputs = random_case(random, released.version)
-        plan, outcome = ask(released, inputs)
+        plan, outcome = run_both(released, inputs)
         swapped += plan.formative is not None and inputs.swaps.swap is True
         seen[outcome.exception or "fine"] += 1
         try:
@@ -119,7 +119,7 @@ def test_configs_of_mindformers(released: layer_setting.Oracle) -> None:
             said = str(error)
             assert "the number of layers" in said or "config.json of pretrained_model_dir" in said, name
             continue
-        assert_same(*ask(released, inputs))
+        assert_same(*run_both(released, inputs))
         compared += 1
     assert compared
 
@@ -160,7 +160,7 @@ def test_every_form_of_every_value(key: str, value: object, released: layer_sett
             values=RecomputeValues(**{key: value}),
             version=released.version,
         )
-        assert_same(*ask(released, inputs))
+        assert_same(*run_both(released, inputs))
 
 
 def test_long_rows_are_printed_as_numpy_does(released: layer_setting.Oracle) -> None:
@@ -175,4 +175,4 @@ def test_long_rows_are_printed_as_numpy_does(released: layer_setting.Oracle) -> 
                 values=RecomputeValues(recompute=[True, [0]]),
                 version=released.version,
             )
-            assert_same(*ask(released, inputs))
+            assert_same(*run_both(released, inputs))

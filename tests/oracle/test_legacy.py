@@ -47,7 +47,7 @@ def test_every_place_that_asks(framework: Framework) -> None:
         assert asked["network"] is is_legacy(source.data), text
         assert {asked["template"], asked["sections"]} == {startup_of(source, framework.version).fills_experts}, text
         stops = answer.get("error") == "TypeError" and "MoEConfig" in answer["text"]
-        told = {one.id for one in lint(source, Dialect.MINDFORMERS, CHECKS, framework.version)}
-        assert ("MST556" in told) is stops, f"{text}{answer}"
+        ids = {one.id for one in lint(source, Dialect.MINDFORMERS, CHECKS, framework.version)}
+        assert ("MST556" in ids) is stops, f"{text}{answer}"
         odd = [value for value in (top, inner) if value not in ("", "True", "False", "null")]
-        assert ("MST555" in told) is bool(odd), text
+        assert ("MST555" in ids) is bool(odd), text

@@ -90,13 +90,13 @@ def compare(config: dict[str, Any], raised: str | None, dialect: Dialect, versio
     """Lint's errors and what the framework raised: both, or neither."""
     text = text_of(config)
     findings = lint(parse_source(text, Path("a.yaml")), dialect, built_in(dialect), version)
-    told = [
+    messages = [
         f"{one.id} {one.message.say(Language.EN)}"
         for one in findings
         if one.severity is Severity.ERROR or one.id == "MST001"
     ]
-    assert not any(one.startswith("MST001") for one in told), f"{told}\n{text}"
-    assert bool(told) == bool(raised), f"framework: {raised}\nlint: {told}\n{text}"
+    assert not any(one.startswith("MST001") for one in messages), f"{messages}\n{text}"
+    assert bool(messages) == bool(raised), f"framework: {raised}\nlint: {messages}\n{text}"
     return (raised or "fine").partition(":")[0]
 
 
@@ -184,7 +184,7 @@ def test_random_layers_of_mindspeed(mindspeed: mindspeed_ms.Oracle, capsys: pyte
     assert seen["fine"] > CASES // 4
 
 
-def told(config: dict[str, Any], version: str) -> list[str]:
+def lint_ids(config: dict[str, Any], version: str) -> list[str]:
     text = text_of(config)
     dialect = Dialect.MINDFORMERS_PYNATIVE
     findings = lint(parse_source(text, Path("a.yaml")), dialect, built_in(dialect), version)
@@ -207,7 +207,7 @@ def test_methods_of_context_parallelism(mindformers: pynative.Oracle) -> None:
     ):
         section = {"context_parallel": ways, "context_parallel_method": method, "ulysses_degree_in_cp": degree}
         refused = is_refused(partial(start(version).context, method, ways, degree))
-        assert bool(told({"parallelism": section, "model": model}, version)) == refused, section
+        assert bool(lint_ids({"parallelism": section, "model": model}, version)) == refused, section
 
 
 def test_prediction_over_stages(mindformers: pynative.Oracle) -> None:
@@ -229,4 +229,4 @@ def test_prediction_over_stages(mindformers: pynative.Oracle) -> None:
             "swap": {"enable": swap},
         }
         refused = is_refused(partial(start(version).predict, chunks, overlap=overlap, swap=swap))
-        assert ("MST761" in told(config, version)) == refused, config
+        assert ("MST761" in lint_ids(config, version)) == refused, config

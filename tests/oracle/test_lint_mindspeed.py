@@ -162,9 +162,9 @@ def errors(text: str) -> list[str]:
     return [f"{one.id} {one.message.say(Language.EN)}" for one in found if one.severity is Severity.ERROR]
 
 
-def differs(raised: str | None, told: list[str]) -> bool:
+def differs(raised: str | None, expected: list[str]) -> bool:
     """Whether loading raises and lint is silent, or lint tells of an error in loading where there is none."""
-    return not told if raised else any(one.partition(" ")[0] not in _LATER for one in told)
+    return not expected if raised else any(one.partition(" ")[0] not in _LATER for one in expected)
 
 
 def test_random_configs(wheel: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,9 +173,9 @@ def test_random_configs(wheel: str, capsys: pytest.CaptureFixture[str]) -> None:
     raised = raised_by_framework(wheel, texts)
     assert len(raised) == CASES
     wrong = [
-        f"framework: {what}\nlint: {told}\n{text}"
-        for text, what, told in zip(texts, raised, map(errors, texts), strict=True)
-        if differs(what, told)
+        f"framework: {what}\nlint: {expected}\n{text}"
+        for text, what, expected in zip(texts, raised, map(errors, texts), strict=True)
+        if differs(what, expected)
     ]
     listed = "\n".join(one.partition("\ntraining_config")[0] for one in wrong)
     assert not wrong, f"{len(wrong)} of {CASES}\n{listed}\n{wrong[0]}"

@@ -36,7 +36,7 @@ _FOUND = 0.95  # the share that has to be found
 _CLEAN = 12  # files as they are, in which nothing is an error
 _RELEASES = ("1.9", "2.0", "2.1")
 # What costs time in a program and refuses nothing is told as a piece of information.
-_TOLD_AS_INFO = {"MST907", "MST911", "MST913", "MST914", "MST931", "MST904", "MST810", "MST910"}
+_REPORTED_AS_INFO = {"MST907", "MST911", "MST913", "MST914", "MST931", "MST904", "MST810", "MST910"}
 
 pytestmark = pytest.mark.skipif(not MANY, reason="MS_TUNE_ORACLE_PLANTED says how many defects to plant")
 
@@ -95,7 +95,7 @@ def _programs() -> Iterator[File]:
             yield File(str(path.relative_to(folder or "")), text, planted.PROGRAMS)
 
 
-def told(finding: Diagnostic) -> tuple[str, str]:
+def describe_finding(finding: Diagnostic) -> tuple[str, str]:
     """What is said of a place, wherever it stands."""
     return finding.id, finding.message.say(Language.EN)
 
@@ -107,7 +107,7 @@ def heard(file: File, text: str, folder: Path) -> tuple[Diagnostic, ...]:
     report = lint_files(path, request=LintRequest(framework_version=file.release, settings=False, baseline=False))
     assert not report.errors, f"{file.name}: {[str(one) for one in report.errors]}\n{text}"
     assert not any(one.id == "MST001" for one in report.findings), f"{file.name}: a check crashed"
-    return tuple(one for one in report.findings if one.severity is not Severity.INFO or one.id in _TOLD_AS_INFO)
+    return tuple(one for one in report.findings if one.severity is not Severity.INFO or one.id in _REPORTED_AS_INFO)
 
 
 def test_planted_defects_are_found_and_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,12 +126,12 @@ def test_planted_defects_are_found_and_explained(tmp_path: Path, capsys: pytest.
             continue
         if file.name not in before:
             found = heard(file, file.text, tmp_path)
-            before[file.name] = Counter(map(told, found))
+            before[file.name] = Counter(map(describe_finding, found))
             broken |= {file.name} if any(one.severity is Severity.ERROR for one in found) else set()
         if file.name in broken:
             continue  # it stops for another reason, before anything meets what is planted
         seen += 1
-        new = {name for name, _ in Counter(map(told, heard(file, text, tmp_path))) - before[file.name]}
+        new = {name for name, _ in Counter(map(describe_finding, heard(file, text, tmp_path))) - before[file.name]}
         if not new & set(form.ids):
             (wrong if new else missed).append(f"{file.name}: {form.name}: {sorted(new)}")
     with capsys.disabled():

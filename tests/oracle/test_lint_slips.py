@@ -82,7 +82,7 @@ def harm(framework: Framework, before: dict[str, Any], text: str, names: set[str
     return "nothing" if before["config"] == after["config"] and before["built"] == after["built"] else "taken"
 
 
-def test_harmful_slips_are_told(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
+def test_harmful_slips_are_reported(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
     version, random = framework.version, Random(SEED)  # noqa: S311 - slips are drawn, no secrets
     sound = [(name, text, framework.ask(text)) for name, text in configs(version)]
     sound = [one for one in sound if not one[2].get("error")]
@@ -92,10 +92,10 @@ def test_harmful_slips_are_told(framework: Framework, capsys: pytest.CaptureFixt
         name, text, before = random.choice(sound)
         kind, old, new, slipped = slip(text, random)
         what = harm(framework, before, slipped, {new} if kind == "key" else {old})
-        found = _said(slipped, version)
-        told = found is None or bool(found - (_said(text, version) or Counter()))
-        seen[what, told] += 1
-        if not told and what != "nothing":
+        found = _count_findings(slipped, version)
+        reported = found is None or bool(found - (_count_findings(text, version) or Counter()))
+        seen[what, reported] += 1
+        if not reported and what != "nothing":
             line = next(line for line in slipped.splitlines() if line not in text.splitlines())
             untold.append(f"{what} {kind}: {Path(name).name}: {line.strip()}")
     harmful = sum(count for (what, _), count in seen.items() if what in ("stops", "lost"))
@@ -107,7 +107,7 @@ def test_harmful_slips_are_told(framework: Framework, capsys: pytest.CaptureFixt
     assert told_of >= _TOLD * harmful
 
 
-def _said(text: str, version: str) -> Counter[tuple[str, str]] | None:
+def _count_findings(text: str, version: str) -> Counter[tuple[str, str]] | None:
     """What is said of a config; None if it is refused as a whole."""
     report = linted(text, version, None)
     return None if report is None else Counter((one.id, str(one.message)) for one in report.findings)

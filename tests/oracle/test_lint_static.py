@@ -46,9 +46,9 @@ framework = framework_of(VERSIONS)
 def errors(text: str, version: str) -> list[str]:
     """What lint calls errors in a config, and every check that failed itself."""
     findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, CHECKS, version)
-    told = [one for one in findings if one.severity is Severity.ERROR or one.id == "MST001"]
-    told = [one for one in told if one.id not in TRAPS]
-    return [f"{one.id} {one.message.say(Language.EN)}" for one in told]
+    ids = [one for one in findings if one.severity is Severity.ERROR or one.id == "MST001"]
+    ids = [one for one in ids if one.id not in TRAPS]
+    return [f"{one.id} {one.message.say(Language.EN)}" for one in ids]
 
 
 # MindFormers takes a model of no layers, and nobody means it; data sets are not built here, nor is the shape of attention worked out.
@@ -57,11 +57,11 @@ _UNSEEN = (" 0 layers", "'train_dataset.data_loader' needs", "MST569")
 
 def compare(framework: Framework, text: str) -> str:
     """How the two answer; they have to agree."""
-    refusal, told = framework.refusal(text), errors(text, framework.version)
-    assert not any(one.startswith("MST001") for one in told), f"{told}\n{text}"
+    refusal, reported = framework.refusal(text), errors(text, framework.version)
+    assert not any(one.startswith("MST001") for one in reported), f"{reported}\n{text}"
     if not refusal:
-        told = [one for one in told if not any(part in one for part in _UNSEEN)]
-    assert bool(told) == bool(refusal), f"MindFormers: {refusal}\nlint: {told}\n{text}"
+        reported = [one for one in reported if not any(part in one for part in _UNSEEN)]
+    assert bool(reported) == bool(refusal), f"MindFormers: {refusal}\nlint: {reported}\n{text}"
     return refusal.step if refusal else "fine"
 
 

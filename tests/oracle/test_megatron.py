@@ -11,7 +11,7 @@ import pytest
 from ms_tune.enums import Dialect
 from ms_tune.facts import query
 from ms_tune.facts.query import load, served
-from tests.oracle.make_megatron import PROGRAMS, RELEASES, SOURCES, made, written
+from tests.oracle.make_megatron import PROGRAMS, RELEASES, SOURCES, make_facts, written
 
 needs_sources = pytest.mark.skipif(SOURCES not in os.environ, reason=f"{SOURCES} names no sources of MindSpeed-LLM")
 
@@ -19,7 +19,7 @@ needs_sources = pytest.mark.skipif(SOURCES not in os.environ, reason=f"{SOURCES}
 @needs_sources
 @pytest.mark.slow
 def test_the_arguments_are_those_of_the_sources() -> None:
-    assert json.loads(written(made(Path(os.environ[SOURCES])))) == load("megatron")
+    assert json.loads(written(make_facts(Path(os.environ[SOURCES])))) == load("megatron")
 
 
 def test_the_file_is_as_it_was_made() -> None:

@@ -14,7 +14,7 @@ from ms_tune.dialects.megatron.read import plan_of as plan_of_command
 from ms_tune.facts.megatron import UNREAD, definitions, names_by_dest
 from tests.oracle.make_megatron import SOURCES
 from tests.oracle.megatron_cases import random_arguments
-from tests.oracle.megatron_layers import answers, command_with, told
+from tests.oracle.megatron_layers import answers, command_with, describe_plan
 
 pytestmark = [
     pytest.mark.skipif(SOURCES not in os.environ, reason=f"{SOURCES} names no sources of MindSpeed-LLM"),
@@ -62,7 +62,7 @@ def test_random_arguments(release: str) -> None:
     different = [
         (" ".join(case), theirs, ours)
         for case, theirs in zip(cases, found, strict=True)
-        if theirs != (ours := told(case, release))
+        if theirs != (ours := describe_plan(case, release))
     ]
     assert different == []
 

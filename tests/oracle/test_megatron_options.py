@@ -99,10 +99,10 @@ def test_the_code_stops_over_a_pair_and_over_nothing_else(release: str) -> None:
         json.loads(line) for line in run(Path(os.environ[SOURCES]) / release, [c for _, *two in asked for c in two])
     ]
     assert len(asked) > 20
-    told = [
+    reported = [
         (pair, _end(bad), _end(good)) for (pair, *_), bad, good in zip(asked, answers[::2], answers[1::2], strict=True)
     ]
-    unlike = [one for one in told if one[1] is None or one[1] == one[2]]
+    unlike = [one for one in reported if one[1] is None or one[1] == one[2]]
     assert not unlike, unlike
 
 

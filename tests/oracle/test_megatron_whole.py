@@ -37,7 +37,7 @@ GONE = ("--batch-size 1", "--warmup 1", "--model-parallel-size 1", "--checkpoint
 SPLITS = ("0", "1", "949", "50", "0.5", ".5", "1.2.3", "a", "-1", "1e2", "")
 
 
-def told(words: list[str], release: str) -> set[str]:
+def lint_ids(words: list[str], release: str) -> set[str]:
     """The checks that find something in a script with these arguments."""
     text = f"torchrun --nproc_per_node 1 pretrain_gpt.py {' '.join(words)}\n"
     commands = commands_in(Path("pretrain.sh"), text, release)
@@ -54,7 +54,7 @@ def test_what_is_missing_or_gone_stops_the_program(release: str) -> None:
         for found in answers(Path(os.environ[SOURCES], release), [" ".join(case).split() for case in cases])
     ]
     assert not stopped[0]
-    assert [bool(told(case, release) & {"MST140", "MST141"}) for case in cases] == stopped
+    assert [bool(lint_ids(case, release) & {"MST140", "MST141"}) for case in cases] == stopped
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_the_split_of_the_data(core: Any) -> None:  # noqa: ANN401 - as above
         except (AssertionError, ValueError, ZeroDivisionError):
             stops = True
         outcomes.add(stops)
-        assert ("MST144" in told([*WHOLE, f"--split '{text}'"], "2.3")) == stops, text
+        assert ("MST144" in lint_ids([*WHOLE, f"--split '{text}'"], "2.3")) == stops, text
     assert outcomes == {True, False}
 
 
@@ -139,7 +139,7 @@ def test_the_course_of_the_learning_rate(core: Any) -> None:  # noqa: ANN401 - a
         except AssertionError:
             stops = True
         outcomes.add(stops)
-        assert ("MST142" in told([*(one for one in WHOLE if "--train-iters" not in one), *words], "2.3")) == stops, (
-            words
-        )
+        assert (
+            "MST142" in lint_ids([*(one for one in WHOLE if "--train-iters" not in one), *words], "2.3")
+        ) == stops, words
     assert outcomes == {True, False}

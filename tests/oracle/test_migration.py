@@ -91,7 +91,7 @@ class Sides:
 
     def same_layers(self, source: SourceFile, release: str, config: dict[str, Any]) -> int:
         """The layers of both sides: stage, chunk, and whether all of them is recomputed."""
-        old = self.asked(source, release)
+        old = self.run_framework(source, release)
         assert old.exception is None, old.text
         model = config["model"]
         layers, ahead = model["num_hidden_layers"], model.get("num_nextn_predict_layers", 0)
@@ -110,7 +110,7 @@ class Sides:
         return len(old.layers)
 
     @staticmethod
-    def asked(source: SourceFile, release: str) -> layer_setting.Outcome:
+    def run_framework(source: SourceFile, release: str) -> layer_setting.Outcome:
         """What the old side's own code makes of a config."""
         inputs = read_recompute(source, release)
         values = dict(zip(KEYS, copy.deepcopy(tuple(inputs.values)), strict=True))

@@ -44,11 +44,14 @@ def exported(step: profiles.Step, folder: Path, operators: Sequence[str] = ()) -
     ]
     communication = {
         name: {
-            "Communication Time Info": {"Start Timestamp(us)": float(profiles.BASE), **told["Communication Time Info"]},
+            "Communication Time Info": {
+                "Start Timestamp(us)": float(profiles.BASE),
+                **expected["Communication Time Info"],
+            },
             "Communication Bandwidth Info": {},
         }
         for kind in step.communication.values()
-        for name, told in kind.items()
+        for name, expected in kind.items()
     }
     events = [
         {"tid": 2, **event}

@@ -100,11 +100,11 @@ def assert_same_layers(plan: LayerPlan, outcome: Outcome, layers: int, version: 
         if label == "ExcludeOp" and version.startswith("2.0"):
             continue  # names for the whole model
         mine = {layer.layer: list(getattr(layer, attribute)) for layer in layers_of_plan if getattr(layer, attribute)}
-        told = {layer: names for layer, names in outcome.maps.get(label, {}).items() if layer not in beyond}
+        reported = {layer: names for layer, names in outcome.maps.get(label, {}).items() if layer not in beyond}
         if not kept and label != "Recompute":
-            mine = {layer: [name for name in names if name in told.get(layer, ())] for layer, names in mine.items()}
+            mine = {layer: [name for name in names if name in reported.get(layer, ())] for layer, names in mine.items()}
             mine = {layer: names for layer, names in mine.items() if names}
-        assert mine == told, label
+        assert mine == reported, label
     whole = {layer.layer for layer in layers_of_plan if any(not swap.target for swap in layer.swap)}
     assert whole == outcome.swapped - beyond
     operators = {

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ms_tune.facts.query import load
-from tests.oracle.make_stack import SOURCES, made
+from tests.oracle.make_stack import SOURCES, make_rows
 
 
 @pytest.mark.skipif(SOURCES not in os.environ, reason=f"{SOURCES} names no folder with MindSpeed-Core-MS's releases")
 def test_the_documented_releases() -> None:
-    assert made(Path(os.environ[SOURCES])) == load("stack")["releases"]
+    assert make_rows(Path(os.environ[SOURCES])) == load("stack")["releases"]

@@ -46,7 +46,7 @@ def test_the_classes_take_what_the_table_says() -> None:
     assert len(found) > 20
     del table["dataset"]
     for classes in table.values():
-        for name, told in classes.items():
+        for name, expected in classes.items():
             names, free = found[name]
-            assert set(names) - {"self", "cls"} <= set(told["takes"]), name
-            assert free or not told["free"], name
+            assert set(names) - {"self", "cls"} <= set(expected["takes"]), name
+            assert free or not expected["free"], name

@@ -30,7 +30,7 @@ from tests.oracle.whole_cases import ARCHITECTURES, SEED, dynamic_config
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.oracle.models import Made
+    from tests.oracle.models import Network
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "150"))
 _MODELS = ("qwen3", "deepseek_v3")
@@ -55,7 +55,7 @@ class Release:
         near = [path for path in paths if path.count(".") < 2]
         return [*near, "mlp..*", ".*linear_fc1", "(mlp|self_attention)", r"self_attention\..*proj.*", "nothing"]
 
-    def made(self, section: dict[str, Any]) -> Made:
+    def make_network(self, section: dict[str, Any]) -> Network:
         """What the model's classes say; where they refuse for want of a key that has no part in layers, with that key."""
         found = self._models.make(section)
         kind = str(section.get("model_type"))
@@ -63,7 +63,7 @@ class Release:
             return found
         return self._models.make({**section, "architectures": ARCHITECTURES[kind], "moe_grouped_gemm": True})
 
-    def layer(self, kind: str, made: Made, number: int) -> Tree:
+    def layer(self, kind: str, made: Network, number: int) -> Tree:
         """The tree of a layer."""
         kinds = self.kinds[kind]
         if number < made.layers:
@@ -87,7 +87,7 @@ def release(request: pytest.FixtureRequest) -> Iterator[Release]:
 def two_counts(text: str, version: str) -> str:
     """What ms-tune says of a config whose number of layers the release refuses, for it stands there under the same setting."""
     source = parse_source(text, Path("config.yaml"))
-    written = model_of(source, Dialect.MINDFORMERS_PYNATIVE, version).written("num_layers")
+    written = model_of(source, Dialect.MINDFORMERS_PYNATIVE, version).written_fields("num_layers")
     if len({field.value for field in written}) > 1:
         with pytest.raises(ConfigError, match="the same setting"):
             dynamic_plan(source, version)
@@ -101,7 +101,7 @@ def two_counts(text: str, version: str) -> str:
 def compare(release: Release, config: dict[str, Any]) -> str:
     """How the two answer; they have to agree."""
     text, data = text_of(config), as_read(config)
-    made = release.made(data["model"])
+    made = release.make_network(data["model"])
     if made.error is not None and made.two_counts:
         return two_counts(text, release.version)
     if made.error is not None:

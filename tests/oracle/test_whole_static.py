@@ -23,7 +23,7 @@ from ms_tune.source.yaml import parse_source
 from tests.jobs import remedy_of, static_plan
 from tests.oracle.cases import text_of
 from tests.oracle.framework import Framework, framework_of
-from tests.oracle.models import told_of_two_counts
+from tests.oracle.models import names_two_counts
 from tests.oracle.whole_cases import SEED, in_model_folder, static_config
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def compare(framework: Framework, text: str) -> str:
         assert meant or "error" in answer, f"ms-tune: {plan}\n{text}"
         return "refused while it is read"
     problem_ids = {problem.id for problem in plan.problems}
-    assert "second-name" in problem_ids or not told_of_two_counts(str(answer.get("text"))), (
+    assert "second-name" in problem_ids or not names_two_counts(str(answer.get("text"))), (
         f"MindFormers: {answer['text']}\n{text}"
     )
     failure = None if plan.failure is None else (plan.failure.exception, plan.failure.text)
@@ -104,8 +104,8 @@ def compare(framework: Framework, text: str) -> str:
         return "fine, of unknown layers"
     asked = [{_ASKED[what, bool(path)] for path, calls in one.items() for what in calls} for one in answer["asked"]]
     assert layers == asked, f"layers: {asked}, ms-tune: {layers}\n{text}"
-    log, told = "\n".join(answer["log"]), "\n".join(plan.log)
-    assert told == log, f"log:\n{log}\nms-tune:\n{told}\n{text}"
+    log, reported = "\n".join(answer["log"]), "\n".join(plan.log)
+    assert reported == log, f"log:\n{log}\nms-tune:\n{reported}\n{text}"
     return "fine"
 
 
@@ -170,7 +170,7 @@ def test_sections_that_are_nothing(framework: Framework, capsys: pytest.CaptureF
     assert seen["fine"] + seen["fine, of unknown layers"] > CASES / 20
 
 
-def test_what_a_models_folder_says_stands_behind_the_config(
+def test_what_a_models_folder_says_is_after_the_config(
     framework: Framework, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: Counter[str] = Counter()
@@ -193,6 +193,6 @@ def test_a_model_that_does_not_say_use_legacy_is_looked_up_as_a_legacy_one(frame
     assert (answer["step"], answer["error"]) == ("network", "KeyError")
     assert 'must contain the key "type"' in answer["text"]
     assert framework.ask(around + check.good).get("error") != "KeyError"
-    for text, told in ((check.bad, ["MST554"]), (check.good, [])):
+    for text, expected in ((check.bad, ["MST554"]), (check.good, [])):
         found = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, (check,), framework.version)
-        assert [one.id for one in found] == told
+        assert [one.id for one in found] == expected

@@ -185,12 +185,12 @@ def in_model_folder(random: Random, config: dict[str, Any], version: str, folder
     section = model.get("model_config") if isinstance(model, dict) else None
     if not isinstance(model, dict) or not isinstance(section, dict):
         return config
-    told = {key: value for key, value in section.items() if random.random() < 0.6}
+    reported = {key: value for key, value in section.items() if random.random() < 0.6}
     other = model_section(random, STATIC[version], random.choice((2, 4, 8)), 0)
     other = {key: other[key] for key in other if key not in ("model_type", "architectures")}  # one model's own
-    told |= {key: value for key, value in other.items() if random.random() < 0.05}
-    kept = {key: value for key, value in section.items() if key not in told or random.random() < 0.4}
-    (folder / "config.json").write_text(json.dumps(told), "utf-8")
+    reported |= {key: value for key, value in other.items() if random.random() < 0.05}
+    kept = {key: value for key, value in section.items() if key not in reported or random.random() < 0.4}
+    (folder / "config.json").write_text(json.dumps(reported), "utf-8")
     model = {key: value for key, value in model.items() if key != "model_config"}
     if kept or random.random() < 0.5:
         model["model_config"] = kept

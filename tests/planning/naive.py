@@ -104,7 +104,7 @@ def peaks_of(table: CostTable, cells: Sequence[dict[RecomputeMode, int]]) -> lis
     found = []
     for stage in range(table.stages):
         own = [layers[chunk * table.stages + stage] for chunk in range(table.chunks)]
-        held = table.held_by(stage) + sum(
+        held = table.fixed_bytes(stage) + sum(
             table.layers[run].bytes + table.layers[run].recompute[kind].once_bytes for cell in own for run, kind in cell
         )
         if not layers[0] and stage == 0:

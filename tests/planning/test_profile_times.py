@@ -7,7 +7,7 @@ import pytest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.planning.table import StageEnd
-from ms_tune.planning.time_scale import Clock, LayerTimes, SeenLayer, with_layers, with_times
+from ms_tune.planning.time_scale import Clock, LayerTimes, ProfiledLayer, with_layers, with_times
 from ms_tune.text import Language, render
 from tests.planning.tables import CASE_E
 
@@ -23,9 +23,9 @@ TABLE = CASE_E._replace(
 
 
 def test_layers_that_recompute_nothing_all_and_some() -> None:
-    plain, whole = SeenLayer(0, 8.0, 20.0, 0.0), SeenLayer(1, 0.0, 22.0, 17.0)
-    some = [SeenLayer(2, 10.0, 30.0, 4.0), SeenLayer(4, 12.0, 34.0, 4.0)]
-    clock = with_layers(Clock(9.0, seen=(plain, whole, *some)), TABLE)
+    plain, whole = ProfiledLayer(0, 8.0, 20.0, 0.0), ProfiledLayer(1, 0.0, 22.0, 17.0)
+    some = [ProfiledLayer(2, 10.0, 30.0, 4.0), ProfiledLayer(4, 12.0, 34.0, 4.0)]
+    clock = with_layers(Clock(9.0, profiled_layers=(plain, whole, *some)), TABLE)
     assert clock.step_seconds == 9.0
     assert clock.times == {
         "dense": LayerTimes(2.0, {RecomputeMode.NONE: 21 / 4, RecomputeMode.FULL: (21 + 17 / 2) / 4}),
@@ -44,7 +44,7 @@ def test_layers_that_recompute_nothing_all_and_some() -> None:
 
 def test_a_kind_that_was_not_captured_and_times_of_the_user() -> None:
     given = {"tail": LayerTimes(7.0)}
-    clock = with_layers(Clock(9.0, given, (SeenLayer(3, 12.0, 24.0, 0.0),)), TABLE)
+    clock = with_layers(Clock(9.0, given, (ProfiledLayer(3, 12.0, 24.0, 0.0),)), TABLE)
     assert clock.times["dense"].forward == pytest.approx(2.0)
     assert not clock.times["dense"].backward
     assert clock.times["experts"] == LayerTimes(3.0, {RecomputeMode.NONE: 6.0})
@@ -52,8 +52,8 @@ def test_a_kind_that_was_not_captured_and_times_of_the_user() -> None:
     assert "derived from experts by relative times: dense 2 ms forward" in render(clock.notes[1], Language.EN)
 
 
-def test_a_layer_of_which_both_tell_is_as_the_user_says() -> None:
-    seen = (SeenLayer(0, 8.0, 20.0, 0.0), SeenLayer(1, 8.0, 20.0, 0.0), SeenLayer(2, 16.0, 32.0, 0.0))
+def test_a_layer_of_which_both_show_is_as_the_user_says() -> None:
+    seen = (ProfiledLayer(0, 8.0, 20.0, 0.0), ProfiledLayer(1, 8.0, 20.0, 0.0), ProfiledLayer(2, 16.0, 32.0, 0.0))
     clock = with_layers(Clock(9.0, {"dense": LayerTimes(7.0)}, seen), TABLE)
     assert clock.times["dense"] == LayerTimes(7.0)
     assert clock.times["tail"] == LayerTimes(3.5)  # beside the 7 ms that count
@@ -65,10 +65,10 @@ def test_a_layer_of_which_both_tell_is_as_the_user_says() -> None:
 
 def test_of_another_model() -> None:
     with pytest.raises(UsageError, match="has a layer 5, but the model has 5 layers"):
-        with_layers(Clock(9.0, seen=(SeenLayer(5, 1.0, 1.0, 0.0),)), TABLE)
+        with_layers(Clock(9.0, profiled_layers=(ProfiledLayer(5, 1.0, 1.0, 0.0),)), TABLE)
 
 
 @pytest.mark.parametrize("seen", [None, ()])
-def test_a_log_and_a_profile_without_scopes(seen: tuple[SeenLayer, ...] | None) -> None:
-    clock = Clock(9.0, seen=seen)
+def test_a_log_and_a_profile_without_scopes(seen: tuple[ProfiledLayer, ...] | None) -> None:
+    clock = Clock(9.0, profiled_layers=seen)
     assert with_layers(clock, TABLE) == clock

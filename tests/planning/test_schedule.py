@@ -12,7 +12,7 @@ from ms_tune.planning.schedule import (
     enough_micro_batches,
     few_micro_batches,
     in_flight_per_chunk,
-    most_held,
+    peak_in_flight,
     stage_passes,
     warm_up_passes,
     why_refused,
@@ -24,7 +24,7 @@ SHAPES = [(1, 1), (2, 1), (3, 1), (4, 1), (8, 1), (2, 2), (3, 2), (4, 2), (4, 3)
 FULL_WARM_UP, LESS = Schedule.INTERLEAVED_FULL_WARM_UP, Schedule.INTERLEAVED_LESS_MEMORY
 
 
-def made(schedule: Schedule, stage: int, stages: int, chunks: int, count: int) -> list[orders.Step]:
+def pass_order(schedule: Schedule, stage: int, stages: int, chunks: int, count: int) -> list[orders.Step]:
     return [(one.forward, one.chunk, one.micro_batch) for one in stage_passes(schedule, stage, stages, chunks, count)]
 
 
@@ -52,13 +52,13 @@ def largest(seen: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
 def test_every_pass_is_where_the_frameworks_have_it(stages: int, chunks: int, count: int, data: st.DataObject) -> None:
     stage = data.draw(st.integers(0, stages - 1))
     sizes = (stage, stages, chunks, count)
-    assert made(Schedule.INTERLEAVED_SPREAD, *sizes) == orders.hyper_parallel(*sizes)
+    assert pass_order(Schedule.INTERLEAVED_SPREAD, *sizes) == orders.hyper_parallel(*sizes)
     if count >= stages:
-        assert made(Schedule.INTERLEAVED, *sizes) == orders.mindspore(*sizes, less_memory=False)
-        assert made(LESS, *sizes) == orders.mindspore(*sizes, less_memory=True)
+        assert pass_order(Schedule.INTERLEAVED, *sizes) == orders.mindspore(*sizes, less_memory=False)
+        assert pass_order(LESS, *sizes) == orders.mindspore(*sizes, less_memory=True)
         if count % stages == 0:
-            assert made(FULL_WARM_UP, *sizes) == orders.megatron(*sizes, full_warm_up=True)
-            assert made(Schedule.INTERLEAVED, *sizes) == orders.megatron(*sizes, full_warm_up=False)
+            assert pass_order(FULL_WARM_UP, *sizes) == orders.megatron(*sizes, full_warm_up=True)
+            assert pass_order(Schedule.INTERLEAVED, *sizes) == orders.megatron(*sizes, full_warm_up=False)
 
 
 # Kernels of flash attention as MindSpore 2.9.0 ran them in simulation: one layer in each cell, `jit_level` O0. "5FB" is
@@ -94,7 +94,7 @@ def test_every_micro_batch_goes_forward_and_then_back(
     places = {(one.forward, one.chunk, one.micro_batch): index for index, one in enumerate(order)}
     assert len(places) == len(order) == 2 * chunks * count
     assert all(places[True, c, m] < places[False, c, m] for c in range(chunks) for m in range(count))
-    assert in_flight_per_chunk(schedule, stage, stages, chunks, count) == most_held(order, chunks)
+    assert in_flight_per_chunk(schedule, stage, stages, chunks, count) == peak_in_flight(order, chunks)
     most = max(map(sum, in_flight(order, chunks)))
     assert most == min(warm_up_passes(schedule, stage, stages, chunks, count) + 1, chunks * count)
 
@@ -133,7 +133,7 @@ def test_more_micro_batches_than_enough_hold_no_more(stages: int, chunks: int) -
 INTERLEAVED = [one for one in Schedule if one.value.startswith("interleaved")]
 
 
-def held_with_all_gradients(order: list[PipelinePass], chunks: int) -> list[tuple[int, ...]]:
+def in_flight_with_gradients(order: list[PipelinePass], chunks: int) -> list[tuple[int, ...]]:
     """What is held once every chunk has had a backward pass, which makes its gradients; without what other moments outdo."""
     now, begun = [0] * chunks, set[int]()
     found = set()
@@ -156,10 +156,10 @@ def test_with_enough_micro_batches_all_that_is_ever_in_flight_meets_all_gradient
 ) -> None:
     enough, fewer = enough_micro_batches(stages, chunks), []
     for stage in range(stages):
-        ever = held_with_all_gradients(stage_passes(schedule, stage, stages, chunks, 8 * stages), chunks)
-        assert held_with_all_gradients(stage_passes(schedule, stage, stages, chunks, enough), chunks) == ever
+        ever = in_flight_with_gradients(stage_passes(schedule, stage, stages, chunks, 8 * stages), chunks)
+        assert in_flight_with_gradients(stage_passes(schedule, stage, stages, chunks, enough), chunks) == ever
         fewer.append(
-            held_with_all_gradients(stage_passes(schedule, stage, stages, chunks, enough - stages), chunks) == ever
+            in_flight_with_gradients(stage_passes(schedule, stage, stages, chunks, enough - stages), chunks) == ever
         )
     assert not all(fewer)  # one round less is not enough
 
@@ -187,7 +187,7 @@ def outdone(one: Moment, others: set[Moment]) -> bool:
 
 @pytest.mark.parametrize("schedule", [Schedule.INTERLEAVED, Schedule.INTERLEAVED_LESS_MEMORY])
 @pytest.mark.parametrize(("stages", "chunks"), SHAPES[1:])
-def test_few_micro_batches_hold_as_much_beside_all_that_is_still_to_come(
+def test_few_micro_batches_hold_as_much_next_to_all_that_is_still_to_come(
     schedule: Schedule, stages: int, chunks: int
 ) -> None:
     for left in range(stages):

@@ -105,7 +105,7 @@ def test_a_plan_that_is_there_is_what_100_is() -> None:
     assert again.relative_time(again.planned.time) == 100
 
 
-def test_a_limit_that_nothing_keeps_is_proved_and_remedies_are_told() -> None:
+def test_a_limit_that_nothing_keeps_is_proved_and_remedies_are_reported() -> None:
     table = CASE_A._replace(limit_bytes=12_000 * MIB)
     report = fit_table(table, effort=Effort.QUICK)
     assert report.planned is None

@@ -16,7 +16,7 @@ NONE, FULL, COMM = RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.COMM
 TIMES = {"body": LayerTimes(10.0), "head": LayerTimes(4.0), "tail": LayerTimes(6.0)}
 
 
-def test_what_a_measured_step_takes_beside_its_measured_passes_stays() -> None:
+def test_what_a_measured_step_takes_next_to_its_measured_passes_stays() -> None:
     clock = Clock(12.0, TIMES)
     assert clock.seconds(8000.0, 10_000.0) == 10.0
     assert clock.seconds(10_000.0, 10_000.0) == 12.0

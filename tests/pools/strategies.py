@@ -39,8 +39,8 @@ def workloads(draw: st.DrawFn, *, most: int = 40, releases: bool = False) -> Wor
 def as_recorded(work: Workload, pool: Pool, *, shift: int = 0) -> Workload:
     """The workload as a trace of this pool would hold it."""
     result = replay_workload(work, pool)
-    told = zip(result.addresses, result.used, result.actual, strict=True)
-    rows = tuple(Recorded(address - shift, used, actual) for address, used, actual in told)
+    reported = zip(result.addresses, result.used, result.actual, strict=True)
+    rows = tuple(Recorded(address - shift, used, actual) for address, used, actual in reported)
     return work._replace(recorded=rows, releases=(), schedule=order_events(work.requests))
 
 

@@ -60,14 +60,14 @@ def test_peak_and_parts(tmp_path: Path, seed: int) -> None:
 
 def test_torch_npu_asks_for_32_bytes_more() -> None:
     """A block of 1024 bytes takes 1024 of PyTorch's pool, and 1536 of torch_npu's."""
-    log = made((1024, 0, None, HEAD, None))
+    log = make_log((1024, 0, None, HEAD, None))
     assert (analyse_log(log).torch_allocated, analyse_log(log, npu=True).torch_allocated) == (1024, 1536)
     assert (analyse_log(log).torch_reserved, analyse_log(log).torch_utilisation) == (2 * 2**20, 1024 / (2 * 2**20))
     nothing = SizeShare(TensorKind.SMALL, 0, 0, 0)
     assert MemLogReport(0, 0, (), nothing, 0, 0).torch_utilisation == 1
 
 
-def made(*rows: tuple[int, int, int | None, int, int | None], phases: tuple[str, str] = ("0F", "0F")) -> MemLog:
+def make_log(*rows: tuple[int, int, int | None, int, int | None], phases: tuple[str, str] = ("0F", "0F")) -> MemLog:
     """A log of blocks: size, first and last event, first and last iteration; the last of all iterations is 2."""
     blocks = [LogBlock(size, start, end, begin, last, *phases, "") for size, start, end, begin, last in rows]
     return MemLog(**{**dict.fromkeys(MemLog._fields, 0), "blocks": blocks, "events": 10, "tail": 3})  # type: ignore[arg-type]
@@ -91,5 +91,5 @@ def made(*rows: tuple[int, int, int | None, int, int | None], phases: tuple[str,
     ],
 )
 def test_the_kind_of_a_block(size: int, begin: int, end: int | None, phases: tuple[str, str], kind: TensorKind) -> None:
-    log = made((size, 0, None, begin, end), phases=phases)
+    log = make_log((size, 0, None, begin, end), phases=phases)
     assert classify_block(log.blocks[0], log, 0) is kind

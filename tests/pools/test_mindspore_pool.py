@@ -16,7 +16,7 @@ NEVER = MindSporeSettings()
 DEFAULT = MindSporeSettings(init=2 * GIB, increase=2 * GIB)
 
 
-def ask(size: int, *, stream: int = 0, persistent: bool = False) -> Request:
+def make_request(size: int, *, stream: int = 0, persistent: bool = False) -> Request:
     return Request(size, 0, None, stream, persistent)
 
 
@@ -24,7 +24,7 @@ class TestUnits:
     def test_a_simulation_goes_on_beyond_the_device(self) -> None:
         pool = MindSporePool(MindSporeSettings(total=2 * GIB))
         for _ in range(3):
-            pool.allocate(ask(GIB))
+            pool.allocate(make_request(GIB))
         assert (pool.state.reserved, pool.state.is_over) == (3 * GIB, True)
 
     def test_of_the_older_pool_a_simulation_alone_goes_on_beyond_the_device(self) -> None:
@@ -32,18 +32,18 @@ class TestUnits:
             settings = MindSporeSettings(total=2 * GIB, simulated=simulated)
             part = MindSporeBestFitPool(settings)
             for taken in (GIB, 2 * GIB):
-                part.allocate(ask(GIB))
+                part.allocate(make_request(GIB))
                 assert (part.state.reserved, part.state.is_over) == (taken, False)
             assert part._try_to_expand(part._common, GIB, 0) is simulated
             assert (part.state.reserved, part.state.is_over) == (reserved, True)
 
     def test_a_device_tries_the_persistent_part_before_it_gives_up(self) -> None:
         pool = MindSporePool(MindSporeSettings(init=2 * GIB, increase=2 * GIB, total=4 * GIB, simulated=False))
-        pool.allocate(ask(2 * GIB))
-        pool.allocate(ask(GIB))
-        address = pool.allocate(ask(GIB))
+        pool.allocate(make_request(2 * GIB))
+        pool.allocate(make_request(GIB))
+        address = pool.allocate(make_request(GIB))
         assert pool.state.unit_of(address).part == "persistent"
-        pool.allocate(ask(512))
+        pool.allocate(make_request(512))
         assert pool.state.is_over
 
 
@@ -52,17 +52,17 @@ class TestVmm:
 
     def test_pages_are_taken_as_they_are_touched(self) -> None:
         pool = MindSporePool(self.SETTINGS)
-        pool.allocate(ask(512))
+        pool.allocate(make_request(512))
         assert (pool.state.reserved, pool.state.actual) == (PAGE, 512)
-        pool.allocate(ask(PAGE))
+        pool.allocate(make_request(PAGE))
         assert pool.state.reserved == 2 * PAGE
-        pool.allocate(ask(512, persistent=True))
+        pool.allocate(make_request(512, persistent=True))
         assert pool.state.reserved == 3 * PAGE
 
     def test_it_is_the_pool_with_one_unit_of_no_end(self) -> None:
         """With room left nothing is given back: the same as one unit that is large enough."""
         sizes = [(3, True), (900, False), (40, False), (200, True), (7, False), (2000, False)]
-        requests = [ask(size * MIB, persistent=persistent) for size, persistent in sizes]
+        requests = [make_request(size * MIB, persistent=persistent) for size, persistent in sizes]
         pool = MindSporePool(self.SETTINGS)
         wide = MindSporePool(MindSporeSettings(init=32 * GIB, increase=16 * GIB))
         for request in requests:
@@ -72,9 +72,9 @@ class TestVmm:
 
     def test_more_pages_than_the_device_has_do_not_fit(self) -> None:
         pool = MindSporePool(MindSporeSettings(vmm=Vmm.ON, total=GIB, simulated=False))
-        pool.allocate(ask(GIB))
+        pool.allocate(make_request(GIB))
         assert not pool.state.is_over
-        pool.allocate(ask(512))
+        pool.allocate(make_request(512))
         assert pool.state.is_over
 
 

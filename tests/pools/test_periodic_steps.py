@@ -64,7 +64,7 @@ def program(settings: TorchSettings, seed: int, *, emptied: bool) -> Program:
     return made
 
 
-def told(report: TorchReport, outcome: TorchOutcome) -> tuple[object, ...]:
+def summarise(report: TorchReport, outcome: TorchOutcome) -> tuple[object, ...]:
     replay = report.replay
     columns = (replay.used.tolist(), replay.reserved.tolist(), replay.sizes.tolist())
     return (
@@ -82,7 +82,7 @@ def told(report: TorchReport, outcome: TorchOutcome) -> tuple[object, ...]:
 @pytest.mark.parametrize("settings", [NPU, NPU_EXPANDABLE, TorchSettings(), TorchSettings(expandable=True)])
 @pytest.mark.parametrize("emptied", [False, True])
 @pytest.mark.parametrize("damaged", [False, True])
-def test_what_is_told_is_the_same(
+def test_what_is_reported_is_the_same(
     settings: TorchSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, emptied: bool, damaged: bool
 ) -> None:
     monkeypatch.setattr(torch_replay, "_LEAST_EVENTS", 100)
@@ -99,7 +99,7 @@ def test_what_is_told_is_the_same(
         if not report.replay.is_exact:
             return [(report.replay.first, report.replay.differences, report.contents)]
         return [
-            told(report, replay_setting(report.recording, tried, cache, recorded=False))
+            summarise(report, replay_setting(report.recording, tried, cache, recorded=False))
             for tried in (settings, other, replace(other, total=40 * MIB, collect_above=0.5))
             for cache in Cache
         ]

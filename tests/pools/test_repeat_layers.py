@@ -91,10 +91,10 @@ def test_what_is_made_is_the_run_with_all_layers(
 
 
 @pytest.mark.parametrize("recomputed", [False, True])
-@pytest.mark.parametrize("told", [3, 50])  # layers at most: there are three
-def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(told: int, *, recomputed: bool) -> None:
+@pytest.mark.parametrize("expected", [3, 50])  # layers at most: there are three
+def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(expected: int, *, recomputed: bool) -> None:
     (small, called), (large, called_too), (whole, _) = (trained(layers, recomputed=recomputed) for layers in (3, 4, 8))
-    made = repeat_layers(small, large, (called, called_too), told, 4)
+    made = repeat_layers(small, large, (called, called_too), expected, 4)
     assert made is not None
     work = made.work
     assert lives(work) == lives(whole)
@@ -150,13 +150,13 @@ def test_runs_beyond_all_bounds_are_not_compared() -> None:
     assert match_events(range(100_001), range(100_001), 1) is None
 
 
-def asked(*lives: tuple[int, int, int | None]) -> Workload:
+def make_requests(*lives: tuple[int, int, int | None]) -> Workload:
     """Requests of these sizes, each with its start and its end."""
     return make_workload(Request(size, start, end) for size, start, end in lives)
 
 
 def test_either_of_two_alike_blocks_may_live_longer() -> None:
-    work = asked((512, 0, 3), (512, 1, 9), (1024, 2, 4))
+    work = make_requests((512, 0, 3), (512, 1, 9), (1024, 2, 4))
     found = [[request.end for request in other.requests] for other in free_order_variants(work)]
     assert sorted(map(str, found)) == ["[3, 9, 4]", "[9, 3, 4]"]
 
@@ -169,13 +169,13 @@ def test_what_is_not_alike_stays() -> None:
         Request(512, 1, 3),  # freed together
     ):
         assert list(free_order_variants(make_workload([Request(512, 0, 3), second]))) == []
-    apart = asked((512, 0, 2), (1024, 1, 3), (512, 4, 9))
+    apart = make_requests((512, 0, 2), (1024, 1, 3), (512, 4, 9))
     assert list(free_order_variants(apart)) == []
 
 
 @given(st.lists(st.tuples(st.sampled_from([512, 1024]), st.integers(1, 9)), min_size=2, max_size=20))
 def test_as_much_is_in_use_at_every_moment(made: list[tuple[int, int]]) -> None:
-    work = asked(*((size, tick, tick + life) for tick, (size, life) in enumerate(made)))
+    work = make_requests(*((size, tick, tick + life) for tick, (size, life) in enumerate(made)))
 
     def used(one: Workload) -> list[int]:
         return [

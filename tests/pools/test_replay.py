@@ -23,8 +23,8 @@ def test_every_row_of_every_trace_is_reproduced(run: str) -> None:
     assert found.first_difference is None
     assert found.placing is Placing.TOP_DOWN
     result = found.replay
-    told = [row.actual for row in work.recorded if row.actual is not None]
-    assert result.actual_peak == max(told)
+    reported = [row.actual for row in work.recorded if row.actual is not None]
+    assert result.actual_peak == max(reported)
     assert all(
         used <= actual <= reserved
         for used, actual, reserved in zip(result.used, result.actual, result.reserved, strict=True)
@@ -67,7 +67,7 @@ def test_a_release_comes_after_what_is_freed_and_before_what_is_allocated_at_its
     assert [unit.released for unit in result.units] == [0, None]
 
 
-def test_a_divergence_is_told_with_its_shift_and_address() -> None:
+def test_a_divergence_is_reported_with_its_shift_and_address() -> None:
     """All addresses may differ by one number; the first that differs by another is told, by how much more."""
     work = make_workload([Request(MIB, 1, None), Request(MIB, 2, None), Request(MIB, 3, None)])
     result = replay_workload(work, MindSporePool(MindSporeSettings()))

@@ -51,7 +51,7 @@ def test_calls_of_empty_cache_are_found() -> None:
 
 
 @pytest.mark.parametrize("after", [1, 9])
-def test_a_call_of_empty_cache_is_found_before_and_behind_what_is_freed_around_it(after: int) -> None:
+def test_a_call_of_empty_cache_is_found_before_and_after_what_is_freed_around_it(after: int) -> None:
     """Between two requests some blocks are freed: those behind the call stay in the pool, those before it are given back."""
     random = Random(after)  # noqa: S311 - the same cases every time
     for _ in range(100):
@@ -87,7 +87,7 @@ def test_what_was_written_comes_back_as_written(run: str, init: float | None, in
         assert found.init == int(init * GIB)
 
 
-def test_what_made_no_difference_is_told() -> None:
+def test_what_made_no_difference_is_reported() -> None:
     few = make_workload([Request(MIB, 1, None), Request(MIB, 2, None)])
     never = infer_settings(as_recorded(few, MindSporePool(MindSporeSettings())), NEWER_POOL)
     assert never.undecided == ("set_memory",)
@@ -116,7 +116,7 @@ def test_units_that_a_device_puts_anywhere_are_compared_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 30, 32])
-def test_sizes_that_people_write_are_found_where_addresses_tell_nothing(size: int) -> None:
+def test_sizes_that_people_write_are_found_where_addresses_show_nothing(size: int) -> None:
     small = [Request(GIB // 2 - 512, number, 100) for number in range(2 * size)]  # the first unit; no whole pages
     requests = [*small, Request(GIB, 90, None), Request(size * GIB, 101, None)]  # the second, and the first again
     found = infer_settings(anywhere(requests, MindSporeSettings(init=2 * GIB, increase=size * GIB)), NEWER_POOL)
@@ -133,14 +133,14 @@ class TestVmm:
         ]
         work = make_workload(requests)
         result = replay_workload(work, MindSporePool(self.SETTINGS))
-        told = zip(result.addresses, result.used, result.reserved, strict=True)
-        return work._replace(recorded=tuple(Recorded(*row) for row in told))
+        reported = zip(result.addresses, result.used, result.reserved, strict=True)
+        return work._replace(recorded=tuple(Recorded(*row) for row in reported))
 
     def test_a_trace_with_room_is_explained(self) -> None:
         found = infer_settings(self.trace(), NEWER_POOL)
         assert (found.placing, found.settings.vmm, found.mismatches.total) == (Placing.MAPPED, Vmm.ON, 0)
 
-    def test_one_whose_pages_were_moved_is_told_apart_and_not_explained(self) -> None:
+    def test_one_whose_pages_were_moved_is_distinguished_and_not_explained(self) -> None:
         """As after defragmentation: the addresses are not those of any replay."""
         trace = self.trace()
         rows = [

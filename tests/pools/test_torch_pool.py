@@ -20,7 +20,7 @@ NPU_BLOCKS = Path(__file__).parents[3] / "shared" / "fixtures" / "allocation" / 
 PLAIN = TorchSettings()
 
 
-def ask(size: int, stream: int = 0) -> Request:
+def make_request(size: int, stream: int = 0) -> Request:
     return Request(size, 0, None, stream)
 
 
@@ -41,50 +41,50 @@ def segments(pool: TorchPool) -> list[int]:
 )
 def test_a_miss_takes_a_segment(size: int, segment: int) -> None:
     pool = TorchPool(PLAIN)
-    pool.allocate(ask(size))
+    pool.allocate(make_request(size))
     assert segments(pool) == [segment]
     assert pool.state.reserved == pool.state.actual == segment
 
 
 def test_max_split_size_keeps_large_blocks_whole() -> None:
     pool = TorchPool(TorchSettings(max_split=32 * MIB))
-    block = pool.allocate(ask(100 * MIB))
+    block = pool.allocate(make_request(100 * MIB))
     pool.free(block)
-    pool.allocate(ask(8 * MIB))  # may not take from a block above the limit
+    pool.allocate(make_request(8 * MIB))  # may not take from a block above the limit
     assert segments(pool) == [100 * MIB, 20 * MIB]
-    pool.allocate(ask(70 * MIB))  # above the limit itself, but 30 MiB would be wasted: more than 20
+    pool.allocate(make_request(70 * MIB))  # above the limit itself, but 30 MiB would be wasted: more than 20
     assert segments(pool)[2:] == [70 * MIB]
-    assert pool.allocate(ask(90 * MIB)) == block
+    assert pool.allocate(make_request(90 * MIB)) == block
     assert pool.state.used == 8 * MIB + 70 * MIB + 100 * MIB  # and the block is not split
 
 
 def test_an_expandable_segment_grows_by_what_is_missing() -> None:
     pool = TorchPool(TorchSettings(expandable=True))
-    first = pool.allocate(ask(30 * MIB))
+    first = pool.allocate(make_request(30 * MIB))
     assert pool.state.reserved == 40 * MIB  # pages of 20 MiB
-    second = pool.allocate(ask(45 * MIB))
+    second = pool.allocate(make_request(45 * MIB))
     assert (second - first, pool.state.reserved) == (30 * MIB, 80 * MIB)
-    pool.allocate(ask(512))
+    pool.allocate(make_request(512))
     assert pool.state.reserved == 82 * MIB  # small requests have one of their own, with pages of 2 MiB
     pool.free(first)
-    assert pool.allocate(ask(30 * MIB - 512)) == first  # split, though only 512 bytes are left
+    assert pool.allocate(make_request(30 * MIB - 512)) == first  # split, though only 512 bytes are left
     assert len(pool.state.units) == 2
 
 
 def test_cached_segments_are_released_before_it_gives_up() -> None:
     pool = TorchPool(TorchSettings(total=60 * MIB))
-    pool.free(pool.allocate(ask(40 * MIB)))
-    pool.allocate(ask(50 * MIB))
+    pool.free(pool.allocate(make_request(40 * MIB)))
+    pool.allocate(make_request(50 * MIB))
     assert (pool.state.reserved, pool.state.is_over) == (50 * MIB, False)
-    pool.allocate(ask(20 * MIB))
+    pool.allocate(make_request(20 * MIB))
     assert pool.state.is_over
 
 
 def test_empty_cache_keeps_segments_in_use() -> None:
     pool = TorchPool(PLAIN)
-    kept = pool.allocate(ask(4 * MIB))
-    pool.free(pool.allocate(ask(4 * MIB)))
-    pool.free(pool.allocate(ask(64 * MIB)))
+    kept = pool.allocate(make_request(4 * MIB))
+    pool.free(pool.allocate(make_request(4 * MIB)))
+    pool.free(pool.allocate(make_request(64 * MIB)))
     pool.release()
     assert pool.state.reserved == 20 * MIB
     pool.free(kept)
@@ -182,7 +182,7 @@ def test_it_does_what_a_plain_search_does(steps: list[tuple[int, int | None]]) -
     pool, plain = TorchPool(PLAIN), BruteForce()
     live: list[int] = []
     for size, freed in steps:
-        address = pool.allocate(ask(size))
+        address = pool.allocate(make_request(size))
         assert address == plain.allocate(size)
         live.append(address)
         if freed is not None and freed < len(live):
@@ -195,11 +195,11 @@ def test_it_does_what_a_plain_search_does(steps: list[tuple[int, int | None]]) -
 def aged(threshold: float) -> TorchPool:
     """Three free segments of 20, 30 and 40 MiB, the first one free for longest, on a device of 200 MiB."""
     pool = TorchPool(TorchSettings(total=200 * MIB, collect_above=threshold))
-    held = [pool.allocate(ask(size * MIB)) for size in (20, 30, 40)]
+    held = [pool.allocate(make_request(size * MIB)) for size in (20, 30, 40)]
     pool.free(held[0])
-    pool.allocate(ask(1))  # of the small pool: makes nothing of the large ones older
+    pool.allocate(make_request(1))  # of the small pool: makes nothing of the large ones older
     for address in held[1:]:
-        pool.free(pool.allocate(ask(20 * MIB)))
+        pool.free(pool.allocate(make_request(20 * MIB)))
         pool.free(address)
     return pool
 
@@ -209,31 +209,31 @@ def test_what_was_free_for_longest_is_collected_above_the_threshold() -> None:
     # for the 30 MiB, 1 for the 40 MiB. The mean is 4/3, so the first pass takes the 30 MiB, more than the 22 that are wanted.
     pool = aged(0.35)
     assert pool.state.reserved == 92 * MIB
-    pool.allocate(ask(50 * MIB))
+    pool.allocate(make_request(50 * MIB))
     assert pool.state.reserved == (92 - 30 + 50) * MIB
     assert {size for size, live in pool.mapped_blocks().values() if not live} >= {20 * MIB, 40 * MIB}
 
 
 def test_below_the_threshold_and_without_a_limit_nothing_is_collected() -> None:
     pool = aged(0.95)
-    pool.allocate(ask(8 * MIB))
+    pool.allocate(make_request(8 * MIB))
     assert pool.state.reserved == 92 * MIB
     endless = TorchPool(TorchSettings(collect_above=0.1))
-    endless.free(endless.allocate(ask(30 * MIB)))
-    endless.allocate(ask(40 * MIB))
+    endless.free(endless.allocate(make_request(30 * MIB)))
+    endless.allocate(make_request(40 * MIB))
     assert endless.state.reserved == 70 * MIB
 
 
 def test_a_second_pass_takes_the_younger_ones() -> None:
     pool = aged(0.2)  # 52 MiB are wanted, and the first pass takes 30
-    pool.allocate(ask(60 * MIB))
+    pool.allocate(make_request(60 * MIB))
     assert pool.state.reserved == 62 * MIB
     assert not pool.state.is_over
 
 
 def test_too_large_to_split_is_given_back_first_and_alone() -> None:
     pool = TorchPool(TorchSettings(total=100 * MIB, max_split=32 * MIB))
-    for address in [pool.allocate(ask(size * MIB)) for size in (10, 34, 40)]:
+    for address in [pool.allocate(make_request(size * MIB)) for size in (10, 34, 40)]:
         pool.free(address)
-    pool.allocate(ask(60 * MIB))  # the 34 and the 40 MiB go; the 10 MiB may stay
+    pool.allocate(make_request(60 * MIB))  # the 34 and the 40 MiB go; the 10 MiB may stay
     assert pool.state.reserved == 70 * MIB

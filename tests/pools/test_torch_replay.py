@@ -32,10 +32,10 @@ SETTINGS = [
 ]
 
 
-def replayed(recording: Recording, folder: Path, told: TorchSettings | None = None) -> TorchReplay:
+def replayed(recording: Recording, folder: Path, expected: TorchSettings | None = None) -> TorchReplay:
     path = folder / "snapshot.pickle"
     path.write_bytes(pickle.dumps(recording, protocol=4))
-    return replay_recording(read_torch_snapshot(path).devices[0], told or TorchSettings())
+    return replay_recording(read_torch_snapshot(path).devices[0], expected or TorchSettings())
 
 
 @pytest.mark.parametrize("settings", SETTINGS)

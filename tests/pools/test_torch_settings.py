@@ -50,8 +50,8 @@ def test_what_a_request_takes(settings: TorchSettings, size: int, rounded: int) 
     ],
 )
 def test_which_free_blocks_are_kept_whole(size: int, found: int, refused: bool) -> None:  # noqa: FBT001 - a column
-    assert TorchSettings(max_split=100 * MIB).keeps_whole(size, found) is refused
-    assert not PLAIN.keeps_whole(size, found)
+    assert TorchSettings(max_split=100 * MIB).refuses_block(size, found) is refused
+    assert not PLAIN.refuses_block(size, found)
 
 
 @pytest.mark.parametrize("size", [99 * MIB, 100 * MIB])

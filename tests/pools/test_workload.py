@@ -58,8 +58,8 @@ def test_what_ends_elsewhere_is_no_continuous_allocation() -> None:
 )
 def test_continuous_allocations_are_known_with_and_without_the_use(run: str, batches: int) -> None:
     table = read_block_table(PACKED / run / "memory_block.csv")
-    ((told, _),) = split_by_pool(table).values()
+    ((reported, _),) = split_by_pool(table).values()
     ((guessed, _),) = split_by_pool(replace(table, used_after=np.full_like(table.used_after, -1))).values()
-    assert guessed.requests == told.requests
-    assert sum(request.batch > 1 for request in told.requests) == batches
-    assert sum(request.batch for request in told.requests) == len(told.requests)
+    assert guessed.requests == reported.requests
+    assert sum(request.batch > 1 for request in reported.requests) == batches
+    assert sum(request.batch for request in reported.requests) == len(reported.requests)

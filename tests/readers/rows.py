@@ -23,7 +23,7 @@ class BlockTrace:
 
     Attributes:
         blocks: The rows in the file's order.
-        dropped: The first :data:`DROPPED_KEPT` refused rows.
+        dropped: The first :data:`MAX_DESCRIBED` refused rows.
         dropped_count: How many rows were refused.
         columns: The column names.
         truncated: Whether the file ends in the middle of a row: the process was killed while it wrote.

@@ -54,7 +54,7 @@ def damaged(text: str, draw: random.Random) -> str:
     return text
 
 
-def told(log: TrainingLog) -> object:
+def summarise(log: TrainingLog) -> object:
     return repr((log.runs, log.damaged, log.damaged_count, log.dropped, log.orphans, log.cut_off))
 
 
@@ -76,7 +76,7 @@ def test_a_log_is_read_alike_in_any_portion(tmp_path: Path, monkeypatch: pytest.
                 if not layouts:
                     patch.setattr(training_log, "learn_line_layout", lambda _line: None)
                 try:
-                    found.add(told(read_training_log(path)))
+                    found.add(summarise(read_training_log(path)))
                 except TraceError as error:
                     found.add(error.message.id)
         assert len(found) == 1
@@ -114,7 +114,7 @@ def test_events_are_read_alike_in_any_form(tmp_path: Path, monkeypatch: pytest.M
         path.write_text(json.dumps(events, separators=separators, ensure_ascii=False), "utf-8")
         found.add(repr(read_events(path)))
         with monkeypatch.context() as patch:
-            patch.setattr(trace_events.KeptEvents, "take_together", lambda *_: False)
+            patch.setattr(trace_events.StoredEvents, "take_together", lambda *_: False)
             found.add(repr(read_events(path)))
     assert len(found) == 1
     assert "a}, {b" in found.pop()

@@ -70,11 +70,11 @@ def test_parts_end_at_any_place(size: int, monkeypatch: pytest.MonkeyPatch) -> N
 def test_progress_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "PART", 1000)
     path = folder("asc2") / "memory_block.csv"
-    told: list[int] = []
-    read_block_table(path, told.append)
+    outcome: list[int] = []
+    read_block_table(path, outcome.append)
     header = len(path.read_bytes().split(b"\n")[0]) + 1
-    assert sum(told) == path.stat().st_size - header
-    assert len(told) > 10
+    assert sum(outcome) == path.stat().st_size - header
+    assert len(outcome) > 10
 
 
 @pytest.mark.parametrize(("header", "row"), [(HEADER_20, ROW_20), (HEADER_17, ROW_17), (HEADER_16, ROW_16)])
@@ -117,10 +117,10 @@ def test_a_line_that_is_too_long_is_skipped(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(lines, "PART", 2048)
     monkeypatch.setattr(lines, "LONGEST_LINE", 4096)
     monkeypatch.setattr(lines, "_LOOK_AHEAD", 1)  # its end is out of sight
-    told: list[int] = []
+    outcome: list[int] = []
     path = write(tmp_path, f"{HEADER_20}\n{ROW_20}\n{'x' * 20_000}\n{ROW_20}\n{ROW_20}")
-    table = read_block_table(path, told.append)
-    assert sum(told) == path.stat().st_size - len(HEADER_20) - 1  # what is skipped is read as well
+    table = read_block_table(path, outcome.append)
+    assert sum(outcome) == path.stat().st_size - len(HEADER_20) - 1  # what is skipped is read as well
     assert (table.line.tolist(), table.dropped_count, table.truncated) == ([2, 4, 5], 1, True)
 
 

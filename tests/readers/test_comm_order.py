@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.memory_block import DROPPED_KEPT
+from ms_tune.readers.memory_block import MAX_DESCRIBED
 from ms_tune.readers.runtime_log import CollectiveLaunch, read_communication_order
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ def test_refused_rows_are_counted_and_the_first_are_named(tmp_path: Path) -> Non
     path.write_text(COMMUNICATION + "1,2\n" * 3 + ROW)
     order = read_communication_order(path)
     assert (order.dropped_count, [row.line for row in order.dropped], len(order.collectives)) == (3, [2, 3, 4], 1)
-    path.write_text(COMMUNICATION + "1,2\n" * (DROPPED_KEPT + 2))
+    path.write_text(COMMUNICATION + "1,2\n" * (MAX_DESCRIBED + 2))
     order = read_communication_order(path)
-    assert (order.dropped_count, len(order.dropped)) == (DROPPED_KEPT + 2, DROPPED_KEPT)
+    assert (order.dropped_count, len(order.dropped)) == (MAX_DESCRIBED + 2, MAX_DESCRIBED)
     path.write_text("\n" + COMMUNICATION.replace("primitive", "other"))
-    with pytest.raises(TraceError) as told:
+    with pytest.raises(TraceError) as expected:
         read_communication_order(path)
-    assert told.value.line == 2
+    assert expected.value.line == 2
 
 
 def test_as_many_digits_as_are_read(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_the_last_report_of_each_rank_counts(tmp_path: Path) -> None:
     )
 
 
-def test_processes_without_ranks_are_counted_and_the_one_that_needs_most_is_told(tmp_path: Path) -> None:
+def test_processes_without_ranks_are_counted_and_the_one_that_needs_most_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     blocks = [(10, 20), (30, 40), (30, 41), (30, 41), (5, 50)]
     log.write_text("".join(STATISTICS.format(peak=peak, actual=actual) for peak, actual in blocks), "utf-8")

@@ -104,7 +104,7 @@ def test_null_pointers_are_nothing(tmp_path: Path) -> None:
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=200))
-def test_whatever_stands_in_it_no_other_error_comes_out(tmp_path: Path, data: bytes) -> None:
+def test_whatever_is_in_it_no_other_error_comes_out(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "random.txt"
     path.write_bytes(b"1 0x10 600 0\n" + data)
     with suppress(TraceError):

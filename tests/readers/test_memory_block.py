@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import reading
-from ms_tune.readers.memory_block import DROPPED_KEPT, STATIC, Frame
+from ms_tune.readers.memory_block import MAX_DESCRIBED, STATIC, Frame
 from ms_tune.text import Language, render
 from tests.readers.rows import BlockTrace, read_memory_block
 from tests.readers.samples import SMALL, SMALL_RUNS
@@ -167,7 +167,7 @@ def test_damaged_rows_are_refused_with_their_line(tmp_path: Path, old: str, new:
 def test_refused_rows_are_counted_but_not_all_described(tmp_path: Path) -> None:
     trace = read(tmp_path, HEADER_20 + "\n" + "damaged\n" * 100)
     assert trace.dropped_count == 100
-    assert len(trace.dropped) == DROPPED_KEPT
+    assert len(trace.dropped) == MAX_DESCRIBED
 
 
 def test_emulated_file_with_quotes(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_not_a_tracker_file(tmp_path: Path, content: bytes, reason: str) -> None
     assert "memory_block.csv" in caught.value.location()
 
 
-def test_who_may_not_read_a_file_is_told_what_to_do() -> None:
+def test_who_may_not_read_a_file_is_reported_what_to_do() -> None:
     with pytest.raises(TraceError) as caught, reading(Path("memory_block.csv")):
         raise PermissionError(13, "Permission denied")
     assert caught.value.hint is not None

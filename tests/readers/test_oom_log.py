@@ -56,7 +56,7 @@ def test_mindspores_words(tmp_path: Path, line: str, wanted: int | None, operato
     assert (found.cause, found.short_bytes) == ("unknown", None)
 
 
-def test_the_first_words_count_and_the_statistics_tell_what_was_used(tmp_path: Path) -> None:
+def test_the_first_words_count_and_the_statistics_show_what_was_used(tmp_path: Path) -> None:
     words = "Out of Memory!!! Request memory size: 41943040B\nOut of Memory!!! Request memory size: 1B\n"
     found = read(tmp_path, words + STATISTICS)
     assert found == MemoryFailure("mindspore", 1, 40 * MIB, 100 * MIB, 10 * MIB, 60 * MIB, 90 * MIB, "", "")

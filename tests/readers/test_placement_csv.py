@@ -64,7 +64,7 @@ def test_broken_rows_are_named_by_their_line(tmp_path: Path, text: str, line: in
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=200))
-def test_whatever_stands_in_it_no_other_error_comes_out(tmp_path: Path, data: bytes) -> None:
+def test_whatever_is_in_it_no_other_error_comes_out(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "random.csv"
     path.write_bytes(b"id,lower,upper,size\n0,1,2,3\n" + data)
     with suppress(TraceError):

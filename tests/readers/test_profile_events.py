@@ -42,7 +42,7 @@ def rows(found: ProfileEvents, kind: str) -> list[tuple[float, float]]:
     return list(zip(one.start, one.length, strict=True))
 
 
-def told(moments: Moments[Any]) -> dict[int, Any]:
+def by_time(moments: Moments[Any]) -> dict[int, Any]:
     return dict(zip(moments.times, moments.values, strict=True))
 
 
@@ -78,7 +78,7 @@ def test_collectives_and_kernels_have_names_by_their_nanoseconds(tmp_path: Path)
         event("Mul", "1004", 400, args=["Task Type"]),
     )
     assert found.collectives == [(-1, 3, "hccl_x"), (pytest.approx(0.0045), 2, "hcom_send")]
-    assert told(found.names) == {-1000: "hccl_x", 4: "hcom_send", 1002: "MatMul", 2003: "Add"}
+    assert by_time(found.names) == {-1000: "hccl_x", 4: "hcom_send", 1002: "MatMul", 2003: "Add"}
     assert found.host_names == ["Sub", "Mul"]
 
 
@@ -94,7 +94,7 @@ def test_a_launch_is_a_flow_with_both_ends(tmp_path: Path) -> None:
         flow("t", 8, "1001"),
     )
     assert found.base == 1002
-    assert told(found.launches) == {500: -1.75}
+    assert by_time(found.launches) == {500: -1.75}
 
 
 def test_long_events_of_the_host_alone(tmp_path: Path) -> None:
@@ -157,9 +157,9 @@ def test_no_events(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["nothing", '{"a": 1}', '{"traceEvents": 1}', '"traceEvents": [{}]'])
 def test_no_trace(tmp_path: Path, text: str) -> None:
-    with pytest.raises(TraceError) as told:
+    with pytest.raises(TraceError) as expected:
         read(tmp_path, text=text)
-    assert "no event" not in str(told.value)
+    assert "no event" not in str(expected.value)
 
 
 @pytest.mark.parametrize(
@@ -183,13 +183,13 @@ def test_where_the_file_ends(tmp_path: Path, text: str, events: int, truncated: 
 
 
 def test_blocks_and_their_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[int] = []
+    expected: list[int] = []
     text = json.dumps([event("Free", 1), event("Free", 2)])
     path = tmp_path / "trace_view.json"
     path.write_text(text, "utf-8")
     monkeypatch.setattr(profile_export, "_BLOCK", 32)
-    assert read_events(path, told.append).events == 2
-    assert (sum(told), max(told)) == (len(text), 32)
+    assert read_events(path, expected.append).events == 2
+    assert (sum(expected), max(expected)) == (len(text), 32)
     path.write_text(" " * 8 + text, "utf-8")  # so much may stand before the list, a quarter of a block
     assert read_events(path).events == 2
     path.write_text("x" * 40, "utf-8")

@@ -8,7 +8,7 @@ import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import profile_export
-from ms_tune.readers.profile_export import CLUSTER, OUTPUT, find_profiles, holds_profile, read_rank
+from ms_tune.readers.profile_export import CLUSTER, OUTPUT, contains_profile, find_profiles, read_rank
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,9 +28,9 @@ def test_a_folder_with_one_of_three_files_is_an_export(tmp_path: Path, name: str
     put(folder / "deeper" / name)
     assert find_profiles(tmp_path) == [folder]
     assert find_profiles(folder) == [folder]
-    assert holds_profile(tmp_path)
-    assert holds_profile(folder)
-    assert not holds_profile(folder / name)
+    assert contains_profile(tmp_path)
+    assert contains_profile(folder)
+    assert not contains_profile(folder / name)
 
 
 def test_exports_are_looked_for_four_folders_deep(tmp_path: Path) -> None:
@@ -40,14 +40,14 @@ def test_exports_are_looked_for_four_folders_deep(tmp_path: Path) -> None:
     assert find_profiles(tmp_path) == [found]
 
 
-def test_a_clusters_table_stands_for_exports_that_are_not_there(tmp_path: Path) -> None:
+def test_a_clusters_table_represents_exports_that_are_not_there(tmp_path: Path) -> None:
     inner = put(tmp_path / "cluster_analysis_output" / CLUSTER)
     assert find_profiles(tmp_path) == [inner]
     outer = put(tmp_path / CLUSTER)
     assert find_profiles(tmp_path) == [outer]
     assert find_profiles(outer) == [outer]
-    assert holds_profile(outer)
-    assert not holds_profile(tmp_path)
+    assert contains_profile(outer)
+    assert not contains_profile(tmp_path)
     export = put(tmp_path / "rank_0" / "trace_view.json").parent
     assert find_profiles(tmp_path) == [export]
 
@@ -56,7 +56,7 @@ def test_nothing_there_and_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for place in (tmp_path, tmp_path / "absent"):
         with pytest.raises(TraceError):
             find_profiles(place)
-        assert not holds_profile(place)
+        assert not contains_profile(place)
     for rank in range(3):
         put(tmp_path / f"rank_{rank}" / "trace_view.json")
     for name, most in (("_MOST_RANKS", 3), ("_MOST_FOLDERS", 4)):
@@ -69,7 +69,7 @@ def test_nothing_there_and_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("above", "info", "text", "told"),
+    ("above", "info", "text", "expected"),
     [
         ("x", None, "", (None, "", False)),
         ("x_rank12_y", None, "", (12, "", False)),
@@ -82,13 +82,13 @@ def test_nothing_there_and_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("rank_7", "profiler_info_5.json", "[" * 100_000, (5, "", False)),
     ],
 )
-def test_what_is_told_of_a_rank(
-    tmp_path: Path, above: str, info: str | None, text: str, told: tuple[int | None, str, bool]
+def test_what_is_reported_of_a_rank(
+    tmp_path: Path, above: str, info: str | None, text: str, expected: tuple[int | None, str, bool]
 ) -> None:
     folder = put(tmp_path / above / OUTPUT / "step_trace_time.csv").parent
     if info:
         put(tmp_path / above / info, text)
     found = read_rank(folder)
-    assert (found.rank, found.level, found.stacks) == told
+    assert (found.rank, found.level, found.stacks) == expected
     other = put(tmp_path / above / "step_trace_time.csv").parent  # the export itself, without a folder of its own
-    assert read_rank(other).rank == told[0]
+    assert read_rank(other).rank == expected[0]

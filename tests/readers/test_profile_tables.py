@@ -52,9 +52,9 @@ class TestSteps:
     )
     def test_a_row_without_what_counts(self, tmp_path: Path, row: str) -> None:
         path = file(tmp_path, "steps.csv", STEPS, "7,10,2,1,3,4,16,5,6", row)
-        with pytest.raises(TraceError) as told:
+        with pytest.raises(TraceError) as expected:
             read_steps(path)
-        assert told.value.line == 3
+        assert expected.value.line == 3
 
     def test_so_many_rows_are_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(profile_tables, "_MOST_ROWS", 2)
@@ -111,7 +111,7 @@ class TestKernels:
         assert one.shapes == (OperatorShape("2", 1, 40), OperatorShape("8,4096", 2, 30))
         assert (one.count, one.microseconds, other.shapes) == (6, 210, ())
 
-    def test_scopes_behind_what_launched_them(self, tmp_path: Path) -> None:
+    def test_scopes_after_what_launched_them(self, tmp_path: Path) -> None:
         # As MindSpore's exporter names kernels that its host activity was captured with.
         launch, behind = "Kernel::KernelLaunch::", "/aclnnMatmul_MatMulV3_MatMulV3"
         scope = "Default/network-Net/model-GPTModel/{}/Linear-op1"
@@ -169,9 +169,9 @@ class TestCollectives:
     def test_what_cannot_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(TraceError):
             read_collectives(tmp_path / "absent.json")
-        with pytest.raises(TraceError) as told:
+        with pytest.raises(TraceError) as expected:
             read_collectives(file(tmp_path, "communication.json", "{", "x"))
-        assert told.value.line == 2
+        assert expected.value.line == 2
         with pytest.raises(TraceError):
             read_collectives(file(tmp_path, "communication.json", "[" * 200_000))
         path = file(tmp_path, "communication.json", "{}")  # three bytes

@@ -74,7 +74,7 @@ def test_what_is_kept_of_a_run(tmp_path: Path) -> None:
     assert read(tmp_path, FULL, at(0), "loss: 3.1", FULL).cut_off
 
 
-def test_values_of_two_ranks_stand_side_by_side(tmp_path: Path) -> None:
+def test_values_of_two_ranks_are_side_by_side(tmp_path: Path) -> None:
     (run,) = read(tmp_path, FULL, "Set op_swap at layer 1: .attention, value=20", FULL, at(0)).runs
     (line,) = run.layers["op_swap", 1]
     assert line.value == ".attention, value=20"
@@ -117,25 +117,27 @@ def test_of_very_many_runs_the_last_are_kept(tmp_path: Path) -> None:
 
 
 def test_of_very_many_layers_some_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recompute_log, "_MAX_KEPT", 3)
+    monkeypatch.setattr(recompute_log, "_MAX_LINES", 3)
     (run,) = read(tmp_path, FULL, *map(at, range(5))).runs
     assert [layer for _, layer in run.layers] == [0, 1, 2]
     assert run.last == [6]
 
 
-def test_sections_are_those_of_the_run_that_they_stand_before(tmp_path: Path) -> None:
+def test_sections_are_those_of_the_run_that_they_are_before(tmp_path: Path) -> None:
     first, second = (
         "initial recompute_config from dict: {'recompute': True}",
         "initial swap_config from dict: {'swap': 1}",
     )
     one, two = read(tmp_path, first, second, FULL, first.replace("True", "[1]"), OTHER).runs
-    assert {name: line.value for name, line in one.given.items()} == {
+    assert {name: line.value for name, line in one.sections.items()} == {
         "recompute_config": {"recompute": True},
         "swap_config": {"swap": 1},
     }
-    assert [(line.number, line.value, line.damaged) for line in two.given.values()] == [(4, {"recompute": [1]}, False)]
+    assert [(line.number, line.value, line.damaged) for line in two.sections.values()] == [
+        (4, {"recompute": [1]}, False)
+    ]
     (run,) = read(tmp_path, first + PREFIX + second, FULL).runs
-    assert [line.damaged for line in run.given.values()] == [True, False]
+    assert [line.damaged for line in run.sections.values()] == [True, False]
 
 
 @pytest.mark.parametrize("number", [0, 999_999])

@@ -320,7 +320,7 @@ def test_a_process_that_was_ended_while_it_wrote_its_blocks(tmp_path: Path, text
     assert read(tmp_path, text).cut_off is expected
 
 
-def test_a_traceback_behind_the_rank_that_raised_it(tmp_path: Path) -> None:
+def test_a_traceback_after_the_rank_that_raised_it(tmp_path: Path) -> None:
     """MSAdapter writes every line of it so; MindSpore's line about ``te`` came before, and is not the cause."""
     start = (
         "[CRITICAL] ME(1:2,MainProcess):2026-11-22-16:13:26.860.00 [mindspore/run_check/_check_version.py:351] "

@@ -20,7 +20,7 @@ def one(line: str, /, **values: object) -> StepLine | None:
     return found
 
 
-def told(step: StepLine | None) -> dict[str, Any]:
+def known_values(step: StepLine | None) -> dict[str, Any]:
     """What a line tells, without what it does not."""
     assert step is not None
     return {name: value for name, value in step._asdict().items() if value == value}  # noqa: PLR0124 - not NaN
@@ -40,7 +40,7 @@ def test_each_figure_of_megatrons_line() -> None:
         "max_memory_reserved(GB)",
     ]
     more = "".join(f" {key}: {place} |" for place, key in enumerate(keys, 11))
-    assert told(one(MEGATRON, more=more)) == {
+    assert known_values(one(MEGATRON, more=more)) == {
         "form": Form.MEGATRON,
         "number": 2,
         "total": 9,
@@ -56,11 +56,11 @@ def test_each_figure_of_megatrons_line() -> None:
         "allocated": 19,
         "reserved": 20,
     }
-    assert told(one(MEGATRON, more=" grad norm: 5"))["norm"] == 5  # the last figure needs no bar behind it
-    assert told(one(MEGATRON, more=" lm loss: nan | grad norm: inf | TFLOPs: -1 |")).keys() == {
+    assert known_values(one(MEGATRON, more=" grad norm: 5"))["norm"] == 5  # the last figure needs no bar behind it
+    assert known_values(one(MEGATRON, more=" lm loss: nan | grad norm: inf | TFLOPs: -1 |")).keys() == {
         *("form", "number", "total", "epoch", "seconds", "batch", "tokens")
     }
-    assert told(one(MEGATRON, more=" lm loss: -2.5 |"))["loss"] == -2.5
+    assert known_values(one(MEGATRON, more=" lm loss: -2.5 |"))["loss"] == -2.5
 
 
 def test_each_figure_of_mindformers_lines() -> None:
@@ -69,18 +69,18 @@ def test_each_figure_of_mindformers_lines() -> None:
         "global_norm: [2.5], train_throughput_per_npu: 12.5T"
     )
     common = {"number": 2, "total": 10, "seconds": 0.25, "loss": 1.5, "norm": 2.5, "tflops": 12.5, "tokens": 0}
-    assert told(one(static.replace("{", "{{"))) == {"form": Form.STATIC, "epoch": 3, "batch": 0, **common}
+    assert known_values(one(static.replace("{", "{{"))) == {"form": Form.STATIC, "epoch": 3, "batch": 0, **common}
     dynamic = (
         "{ step:[    2/   10], consumed_samples: 16, global_batch_size: 8, loss:   1.500, per_step_time: 250ms, "
         "grad_norm:   2.5, throughput: 12.5T }"
     )
-    assert told(one(dynamic.replace("{", "{{").replace("}", "}}"))) == {
+    assert known_values(one(dynamic.replace("{", "{{").replace("}", "}}"))) == {
         "form": Form.DYNAMIC,
         "epoch": 0,
         "batch": 8,
         **common,
     }
-    assert told(one(OLD, epoch=4)) == {
+    assert known_values(one(OLD, epoch=4)) == {
         "form": Form.MINDSPEED,
         "number": 2,
         "total": 0,
@@ -132,7 +132,7 @@ def test_counts(key: str, field: str, most: int) -> None:
         ("0" * 18 + "7", 7),
         ("0" * 19 + "7", 0),
     ):
-        assert told(one(MEGATRON, more=f" {key}: {value} |"))[field] == counted
+        assert known_values(one(MEGATRON, more=f" {key}: {value} |"))[field] == counted
 
 
 def test_lines_without_what_makes_a_step_are_damaged() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import tracker_tables
-from ms_tune.readers.memory_block import DROPPED_KEPT
+from ms_tune.readers.memory_block import MAX_DESCRIBED
 from ms_tune.readers.tracker_tables import Tasks, read_tasks
 from tests.readers.samples import LARGE_RUNS, SMALL_RUNS, folder
 
@@ -89,8 +89,8 @@ def test_stamps_of_18_digits_and_rows_without_a_line(tmp_path: Path, ending: str
 
 
 def test_of_very_many_refusals_some_are_kept_and_all_are_counted(tmp_path: Path) -> None:
-    tasks = read(tmp_path, "\n".join([HEADER, *["x,"] * (DROPPED_KEPT + 2), ""]))
-    assert (len(tasks.dropped), tasks.dropped_count) == (DROPPED_KEPT, DROPPED_KEPT + 2)
+    tasks = read(tmp_path, "\n".join([HEADER, *["x,"] * (MAX_DESCRIBED + 2), ""]))
+    assert (len(tasks.dropped), tasks.dropped_count) == (MAX_DESCRIBED, MAX_DESCRIBED + 2)
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_a_number_is_below_its_bound(key: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "roundup"),
+    ("expected", "roundup"),
     [
         ({"1": 4, "2": 0}, (4, 0)),
         ({"1": 1, "2": 0}, ()),
@@ -214,21 +214,21 @@ def test_a_number_is_below_its_bound(key: str, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_divisions_of_powers_of_two(told: object, roundup: tuple[int, ...], tmp_path: Path) -> None:
-    content = {"segments": [segment()], "allocator_settings": {"roundup_power2_divisions": told}}
+def test_divisions_of_powers_of_two(expected: object, roundup: tuple[int, ...], tmp_path: Path) -> None:
+    content = {"segments": [segment()], "allocator_settings": {"roundup_power2_divisions": expected}}
     assert read_torch_snapshot(written(content, tmp_path)).roundup == roundup
 
 
 @pytest.mark.parametrize(
-    ("told", "kept"), [(0, None), (1, 1), (_MOST_SIZE - 1, _MOST_SIZE - 1), (_MOST_SIZE, None), (True, None)]
+    ("expected", "kept"), [(0, None), (1, 1), (_MOST_SIZE - 1, _MOST_SIZE - 1), (_MOST_SIZE, None), (True, None)]
 )
-def test_the_largest_block_that_is_split(told: object, kept: int | None, tmp_path: Path) -> None:
-    content = {"segments": [segment()], "allocator_settings": {"max_split_size": told}}
+def test_the_largest_block_that_is_split(expected: object, kept: int | None, tmp_path: Path) -> None:
+    content = {"segments": [segment()], "allocator_settings": {"max_split_size": expected}}
     assert read_torch_snapshot(written(content, tmp_path)).max_split == kept
 
 
 @pytest.mark.parametrize(("address", "fits"), [(5119, False), (5120, True), (5121, True)])
-def test_blocks_lie_behind_each_other(address: int, fits: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a column
+def test_blocks_lie_after_each_other(address: int, fits: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a column
     blocks = [{"address": at, "size": 1024, "state": "inactive"} for at in (4096, address)]
     path = written({"segments": [segment(blocks=blocks)]}, tmp_path)
     if fits:

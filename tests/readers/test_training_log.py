@@ -44,7 +44,7 @@ class TestForms:
         assert list(steps.loss) == [1.5, 1.5]
         assert (run.total, log.damaged_count, log.cut_off) == (100, 0, False)
 
-    def test_a_value_with_its_average_behind_it(self) -> None:
+    def test_a_value_with_its_average_after_it(self) -> None:
         line = (
             " iteration 2/ 9 | elapsed time per iteration (ms): 100.5/101.0 | compute per GPU (TFLOP/s/GPU): 90.5 (avg 90.4) |"
             " global batch size: 8 | lm loss: 1.5x | grad norm: / 3 |"
@@ -57,7 +57,7 @@ class TestForms:
 
 
 class TestRanksAndRuns:
-    def test_tail_of_several_files_tells_ranks(self, tmp_path: Path) -> None:
+    def test_tail_of_several_files_shows_ranks(self, tmp_path: Path) -> None:
         text = "".join(
             f"==> log/worker_{rank}.log <==\n{dynamic_line(step, 100)}" for step in (1, 2) for rank in (0, 1)
         )
@@ -221,7 +221,10 @@ def test_memory_of_a_run_that_has_not_begun_is_of_the_next(tmp_path: Path) -> No
     text = MEMORY.format(0, 1, 2) + megatron_line(1, 9) + megatron_line(5, 9)
     text += MEMORY.format(1, 5, 3) + MEMORY.format(2, 1, 4) + megatron_line(1, 9) + MEMORY.format(3, 1, 5)
     one, other = read(tmp_path, text).runs
-    assert ({rank: told.steps for rank, told in one.memory.items()}, list(other.memory)) == ({0: 1, 1: 5}, [2, 3])
+    assert ({rank: expected.steps for rank, expected in one.memory.items()}, list(other.memory)) == (
+        {0: 1, 1: 5},
+        [2, 3],
+    )
 
 
 def test_the_same_step_is_another_ranks_if_it_says_the_same(tmp_path: Path) -> None:
@@ -235,12 +238,12 @@ def test_the_same_step_is_another_ranks_if_it_says_the_same(tmp_path: Path) -> N
 
 
 def test_a_log_of_a_rank_and_where_it_ends(tmp_path: Path) -> None:
-    told: list[int] = []
+    expected: list[int] = []
     text = megatron_line(1, 9)
     path = tmp_path / "worker_12.log"
     path.write_text(text + "x", "utf-8")
-    log = read_training_log(path, told.append)
-    assert (log.rank, log.cut_off, sum(told)) == (12, True, len(text) + 1)
+    log = read_training_log(path, expected.append)
+    assert (log.rank, log.cut_off, sum(expected)) == (12, True, len(text) + 1)
     assert not read(tmp_path, text).cut_off
     assert read(tmp_path, text).rank is None
 

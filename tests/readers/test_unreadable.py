@@ -67,7 +67,7 @@ def test_a_folder(error: OSError, detail: object, tmp_path: Path, monkeypatch: p
     assert (caught.value.path, caught.value.message.params["detail"]) == (tmp_path, detail)
 
 
-def test_what_is_packed_is_told_how_to_be_unpacked(tmp_path: Path) -> None:
+def test_what_is_packed_is_reported_how_to_be_unpacked(tmp_path: Path) -> None:
     log = tmp_path / "worker_0.log.gz"
     log.write_bytes(gzip.compress(b"[ERROR] out of memory\n"))
     blocks = tmp_path / "packed" / "memory_block.csv"

@@ -30,7 +30,7 @@ def without(name: str, *keys: str) -> dict[str, Any]:
     return config
 
 
-def test_a_size_that_is_missing_is_taken_and_told() -> None:
+def test_a_size_that_is_missing_is_taken_and_reported() -> None:
     run = prepared(without("DeepSeek-V3", "kv_lora_rank", "n_routed_experts"), 8)
     assert isinstance(run.job, ReferenceJob)
     shape = run.job.config.shape
@@ -39,8 +39,8 @@ def test_a_size_that_is_missing_is_taken_and_told() -> None:
     assert shape.experts is not None
     assert shape.experts.routed == 256
     for language in Language:
-        told = [render(message, language) for message in run.warnings if message.id == "reference.defaults"]
-        assert [("kv_lora_rank: 512" in text, "n_routed_experts: 256" in text) for text in told] == [(True, True)]
+        messages = [render(message, language) for message in run.warnings if message.id == "reference.defaults"]
+        assert [("kv_lora_rank: 512" in text, "n_routed_experts: 256" in text) for text in messages] == [(True, True)]
 
 
 def test_another_name_of_a_size_counts_and_so_does_null() -> None:

@@ -15,7 +15,7 @@ from tests.sources import modules
 @pytest.mark.parametrize(
     ("name", "phase"),
     [
-        ("WholeWeights", Phase.UPDATE),
+        ("UnshardedWeights", Phase.UPDATE),
         ("make_adamw", Phase.UPDATE),
         ("squared_norm", Phase.UPDATE),
         ("ShardedWeights", None),  # it also takes gradients and gathers weights

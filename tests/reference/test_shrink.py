@@ -57,7 +57,7 @@ def test_what_the_reference_transformer_does_not_do_is_refused_by_name(key: str,
 
 
 @pytest.mark.parametrize("key", ["select_recompute", "select_comm_recompute"])
-def test_kinds_of_recompute_without_effect_are_told(key: str) -> None:
+def test_kinds_of_recompute_without_effect_are_reported(key: str) -> None:
     # With FlashAttention and SwiGLU, and without sequence parallelism, the framework accepts them and does nothing.
     run = prepare_mindspeed(edited(MINDSPEED, "parallel_config.recompute_config", {"recompute": [2], key: [6]}))
     assert [warning.id for warning in run.warnings] != []
@@ -92,7 +92,7 @@ def test_what_it_does_is_not_refused(key: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("key", ["model_config.num_layers", "model_config.hidden_size", "model_config.vocab_size"])
-def test_a_size_that_is_missing_is_told(key: str) -> None:
+def test_a_size_that_is_missing_is_reported(key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         prepare_mindspeed(without(MINDSPEED, key))
     assert caught.value.message.params["key"] == key

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-from ms_tune.dryrun.result import beside_theory, unlike_theory
+from ms_tune.dryrun.result import compare_with_theory, unlike_theory
 from ms_tune.enums import Dialect, MemoryCategory
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.facts.query import data_folder
@@ -152,8 +152,8 @@ def test_swap_and_unknown_modules_are_said_to_be_left_out() -> None:
     config = edited(config, "recompute", {"mode": "select", "select_module": {"mlp": ["0"], "self_attn": ["1"]}})
     run = prepared(config, 4)
     assert "reference.not-included.swap" in {message.id for message in run.not_included}
-    told = [render(message, Language.EN) for message in (*run.not_included, *run.warnings)]
-    assert any("self_attn" in text for text in told)
+    messages = [render(message, Language.EN) for message in (*run.not_included, *run.warnings)]
+    assert any("self_attn" in text for text in messages)
 
 
 FUZZED = CASES["DeepSeek-V3"].config
@@ -173,12 +173,12 @@ def test_no_value_anywhere_makes_it_fail_in_another_way_than_it_says(
     assert str(outcome) if isinstance(outcome, MsTuneError) else outcome.layers == 2
 
 
-def test_theory_is_told_where_it_can_be_measured() -> None:
-    told = prepared(template("mindspeed_ms/llama2_7b.yaml"), 8).theory
+def test_theory_is_reported_where_it_can_be_measured() -> None:
+    reported = prepared(template("mindspeed_ms/llama2_7b.yaml"), 8).theory
     parameters = 6_738_415_616
-    assert told["weights"] == 2 * parameters
-    assert told["gradients"] == pytest.approx(4 * parameters, rel=1e-6)
-    assert told["optimizer_state"] == pytest.approx(12 * parameters / 8, rel=1e-6)
+    assert reported["weights"] == 2 * parameters
+    assert reported["gradients"] == pytest.approx(4 * parameters, rel=1e-6)
+    assert reported["optimizer_state"] == pytest.approx(12 * parameters / 8, rel=1e-6)
     whole, parts = (prepared(CASES["Qwen3"].config, devices).theory for devices in (2, 8))
     assert {name: size / parts[name] for name, size in whole.items()} == pytest.approx(
         dict.fromkeys(parts, 4), rel=0.01
@@ -188,13 +188,13 @@ def test_theory_is_told_where_it_can_be_measured() -> None:
 def test_what_is_unlike_theory_is_said() -> None:
     theory = {"weights": 10**10, "gradients": 10**9}
     weights, gradients = MemoryCategory.WEIGHTS, MemoryCategory.GRADIENTS
-    assert list(unlike_theory(beside_theory(theory, {weights: 10**10 + 10**6, gradients: 10**9}))) == []
-    (message,) = unlike_theory(beside_theory(theory, {weights: 10**10, gradients: 9 * 10**8}))
+    assert list(unlike_theory(compare_with_theory(theory, {weights: 10**10 + 10**6, gradients: 10**9}))) == []
+    (message,) = unlike_theory(compare_with_theory(theory, {weights: 10**10, gradients: 9 * 10**8}))
     assert message.params["measured"] == 9 * 10**8
 
 
 def test_a_difference_is_a_part_of_theory() -> None:
-    pairs = beside_theory(
+    pairs = compare_with_theory(
         {"weights": 200, "gradients": 0}, {MemoryCategory.WEIGHTS: 201, MemoryCategory.ACTIVATIONS: 5}
     )
     assert [(pair.content, pair.measured, pair.expected) for pair in pairs] == [
@@ -202,4 +202,4 @@ def test_a_difference_is_a_part_of_theory() -> None:
         ("gradients", 0, 0),
     ]
     assert [pair.difference for pair in pairs] == [pytest.approx(0.005), None]
-    assert beside_theory({}, {MemoryCategory.WEIGHTS: 201}) == ()
+    assert compare_with_theory({}, {MemoryCategory.WEIGHTS: 201}) == ()

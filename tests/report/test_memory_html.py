@@ -67,7 +67,7 @@ def test_the_page_of_the_large_trace_is_small() -> None:
     assert data_of(page)["ranks"][0]["block_count"] == 97143
 
 
-def test_the_page_does_not_tell_where_its_trace_lay() -> None:
+def test_the_page_does_not_show_where_its_trace_lay() -> None:
     report = report_of(LLAMA)
     ranks = data_of(report_html(report, None, Language.EN))["ranks"]
     is_told = str(report.worst.files.blocks.parent) in json.dumps(ranks)

@@ -83,9 +83,9 @@ def test_explicit_lists_go_into_the_config_and_those_of_a_base_are_named(
     assert main(["normalize-recompute", "--lang", "en", "--diff", str(config)]) == 1
     assert "+  recompute: [2, 2]  # all" in capsys.readouterr().out
     assert main(["normalize-recompute", "--lang", "en", "--write", str(config)]) in (0, 1)
-    told = capsys.readouterr().err
-    assert f"recompute_config.select_recompute not written: it is in {base}:4" in told
-    assert "its explicit form is " in told
+    output = capsys.readouterr().err
+    assert f"recompute_config.select_recompute not written: it is in {base}:4" in output
+    assert "its explicit form is " in output
     assert config.read_text() == "base_config: base.yaml\nrecompute_config:\n  recompute: [2, 2]  # all\n"
     assert base.read_text() == before
     assert normalize_source(load_source(config), "1.9").layers == plan

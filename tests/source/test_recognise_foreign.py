@@ -69,7 +69,7 @@ bf16: true
 }
 
 
-def test_keys_that_tell_a_file_are_on_its_two_upper_levels() -> None:
+def test_keys_that_show_a_file_are_on_its_two_upper_levels() -> None:
     programs = [name for program in load("fingerprints")["foreign"] for name in program["keys"]]
     ours = [name for dialect in YAML_DIALECTS for kind in ("alone", "also") for name in load("releases")[dialect][kind]]
     assert max(name.count(".") for name in programs + ours) == 1

@@ -162,7 +162,7 @@ def test_a_folder_that_may_not_be_written(open_folder: Path) -> None:
     assert file.read_text() == "a: 1\n"
 
 
-def test_who_cannot_allow_it_is_not_told_to(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_cannot_allow_it_is_not_reported_to(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.chmod(0o444)
     hints = []
     for user in (file.stat().st_uid, 12345):

@@ -84,12 +84,12 @@ class TestReserve:
     def test_what_is_reserved(self, outside: UntracedNeeds, items: dict[str, int]) -> None:
         assert {item.name: item.bytes // MIB for item in reserve_of(outside, LIMIT)} == items
 
-    def test_a_larger_pool_leaves_less_beside_it(self) -> None:
+    def test_a_larger_pool_leaves_less_next_to_it(self) -> None:
         limit = limit_of(device_of(), 58 * GIB, Cap.CONFIG)
         first = reserve_of(UntracedNeeds(communicators=7), limit)[0]
         assert (first.name, first.bytes // MIB) == ("communication", 2800 - (62055 - 59392))
 
-    def test_what_nothing_tells_is_said_and_not_invented(self) -> None:
+    def test_what_nothing_shows_is_said_and_not_invented(self) -> None:
         first = reserve_of(UntracedNeeds(communicators=None), LIMIT)[0]
         assert (first.bytes, first.why.id) == (0, "verdict.reserve.communication.unknown")
 
@@ -102,10 +102,10 @@ class TestReserve:
             {f"389f7fbc8e058d61efa91d591e1dc5c5ad418fec3fb2{number:02}": 2 for number in range(14)}
         )
         item = reserve_of(many, LIMIT)[0]
-        assert item.bytes == 14 * 400 * MIB - LIMIT.beside_bytes
+        assert item.bytes == 14 * 400 * MIB - LIMIT.outside_pool_bytes
         assert str(item.why).endswith("389f7fbc8e05…ec3fb210 (2), 389f7fbc8e05…ec3fb211 (2), … +2")
 
-    def test_groups_that_nothing_tells_are_not_counted(self) -> None:
+    def test_groups_that_nothing_shows_are_not_counted(self) -> None:
         assert UntracedNeeds(communicators=3, groups=("a", "b", "c")).with_groups(None) == UntracedNeeds(
             communicators=None
         )
@@ -114,9 +114,9 @@ class TestReserve:
     def test_every_item_is_among_the_grounds(self) -> None:
         verdict = judged(GIB, GIB, UntracedNeeds(communicators=3, reserve_bytes=GIB))
         for language in Language:
-            told = "\n".join(render(ground, language) for ground in verdict.grounds)
+            messages = "\n".join(render(ground, language) for ground in verdict.grounds)
             for text in ("1.0 GiB", "454.0 MiB", "1,024.0 MiB", "56.8 GiB"):
-                assert text in told
+                assert text in messages
 
 
 class TestDerived:
@@ -126,5 +126,5 @@ class TestDerived:
         assert (need.least_footprint_bytes, need.footprint_bytes) == (50 * GIB, int(52.5 * GIB))
         assert "5.0%" in render(need.source, Language.EN)
 
-    def test_runs_that_tell_no_footprint_add_nothing(self) -> None:
+    def test_runs_that_show_no_footprint_add_nothing(self) -> None:
         assert Need.of_derived_stage(50 * GIB, [(10 * GIB, 0)]).footprint_bytes == 50 * GIB

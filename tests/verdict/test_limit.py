@@ -40,7 +40,7 @@ def test_an_unknown_chip_is_refused_with_what_is_known() -> None:
     assert caught.value.hint is not None
 
 
-def test_what_is_assumed_free_of_a_size_is_told() -> None:
+def test_what_is_assumed_free_of_a_size_is_reported() -> None:
     for language in Language:
         assert "29.1 GiB" in render(limit_of(device_of(None, 32 * GIB)).source, language)
         assert "61.27" not in render(limit_of(device_of(None, 96 * GIB)).source, language)
@@ -49,7 +49,7 @@ def test_what_is_assumed_free_of_a_size_is_told() -> None:
 def test_a_max_device_memory_wins_where_the_device_has_so_much() -> None:
     limit = limit_of(device_of(), 58 * GIB, Cap.CONFIG)  # above the pool's default, below what is free
     assert (limit.bytes, limit.source.id) == (58 * GIB, "verdict.limit.config")
-    assert limit.beside_bytes == (62055 - 59392) * MIB
+    assert limit.outside_pool_bytes == (62055 - 59392) * MIB
     assert limit_of(device_of(), 20 * GIB, Cap.SCRIPT).bytes == 20 * GIB
 
 
@@ -86,4 +86,4 @@ def test_1024_is_mindspores_word_for_none(cap: Cap) -> None:
 
 def test_a_size_that_the_user_names_is_asked_of_no_device() -> None:
     limit = limit_of(device_of("910B4"), 100 * GIB, Cap.USER)
-    assert (limit.bytes, limit.beside_bytes) == (100 * GIB, 0)
+    assert (limit.bytes, limit.outside_pool_bytes) == (100 * GIB, 0)

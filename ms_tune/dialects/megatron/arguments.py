@@ -27,7 +27,7 @@ _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # argparse treats these as values
 
 
 @dataclass(frozen=True, slots=True)
-class GivenArgument:
+class ProgramArgument:
     """One argument as given on the command line."""
 
     name: str  # `--num-layers`
@@ -37,7 +37,7 @@ class GivenArgument:
     joined: bool = False  # whether its value is joined by `=`
 
     @property
-    def takes(self) -> int | None:
+    def value_count(self) -> int | None:
         """Return how many values it takes; None for any number, or if its definitions differ."""
         counts = {0 if one.action else 1 if one.nargs is None else None for one in self.definitions}
         return counts.pop() if len(counts) == 1 else None
@@ -49,7 +49,7 @@ class ProgramArguments:
 
     launch: Launch  # the command that starts it
     release: str  # the release of MindSpeed-LLM whose parser applies
-    given: tuple[GivenArgument, ...]  # the arguments, in order
+    items: tuple[ProgramArgument, ...]  # the arguments, in order
     strays: tuple[Argument, ...]  # words before the first argument
     # Unknown words that may contain further arguments, each with whether it is the value of the previous argument.
     hidden: tuple[tuple[Argument, bool], ...] = ()
@@ -59,13 +59,13 @@ class ProgramArguments:
         """Return whether unknown words may contain further arguments."""
         return bool(self.hidden)
 
-    def last(self, dest: str) -> GivenArgument | None:
+    def last(self, dest: str) -> ProgramArgument | None:
         """Return the argument that determines a destination; None if it is not given."""
-        return self.last_named(*names_by_dest(self.release).get(dest, ()))
+        return self.last_of(*names_by_dest(self.release).get(dest, ()))
 
-    def last_named(self, *names: str) -> GivenArgument | None:
+    def last_of(self, *names: str) -> ProgramArgument | None:
         """Return the last argument with one of the names."""
-        return next((one for one in reversed(self.given) if one.name in names), None)
+        return next((one for one in reversed(self.items) if one.name in names), None)
 
     def value(self, dest: str) -> object:
         """Return the final value; :data:`UNKNOWN` if it is unknown, of a wrong type, or has several defaults."""
@@ -84,11 +84,11 @@ class ProgramArguments:
         found = self.value(dest)
         return found if isinstance(found, int) and not isinstance(found, bool) else None
 
-    def surely(self, dest: str) -> bool:
+    def is_on(self, dest: str) -> bool:
         """Return whether a switch is certainly on."""
         return self.value(dest) is True
 
-    def surely_not(self, dest: str) -> bool:
+    def is_off(self, dest: str) -> bool:
         """Return whether something is certainly off or without a value; this includes what the release does not define."""
         return dest not in names_by_dest(self.release) or self.value(dest) in (False, None)
 
@@ -100,7 +100,7 @@ def command_of(launch: Launch, release: str) -> ProgramArguments | None:
 
 def command_in(launch: Launch, release: str) -> ProgramArguments:
     """Return any program's arguments, split as a release's parser would."""
-    given: list[GivenArgument] = []
+    given: list[ProgramArgument] = []
     strays: list[Argument] = []
     hidden: list[tuple[Argument, bool]] = []
     for word in launch.arguments:
@@ -114,18 +114,20 @@ def command_in(launch: Launch, release: str) -> ProgramArguments:
         ):
             name, equals, _ = text.partition("=")
             value = (word.part(len(name) + 1, len(text)),) if equals else ()
-            given.append(GivenArgument(name, word.part(0, len(name)), value, definitions(name, release), bool(equals)))
+            given.append(
+                ProgramArgument(name, word.part(0, len(name)), value, definitions(name, release), bool(equals))
+            )
             continue
         last = given[-1] if given else None
-        expected = last is not None and (last.takes is None or len(last.values) < last.takes)
-        if word.open and (last is None or not expected or last.takes is None):
+        expected = last is not None and (last.value_count is None or len(last.values) < last.value_count)
+        if word.open and (last is None or not expected or last.value_count is None):
             hidden.append(
-                (word, last is not None and bool(last.definitions) and last.takes is None and not last.values)
+                (word, last is not None and bool(last.definitions) and last.value_count is None and not last.values)
             )
         if last is None:
             strays.append(word)
         else:
-            given[-1] = GivenArgument(last.name, last.word, (*last.values, word), last.definitions, last.joined)
+            given[-1] = ProgramArgument(last.name, last.word, (*last.values, word), last.definitions, last.joined)
     return ProgramArguments(launch, release, tuple(given), tuple(strays), tuple(hidden))
 
 
@@ -156,7 +158,7 @@ def _is_variable(unknown: Unknown) -> bool:
     return own and unknown.name not in FROM_OUTSIDE
 
 
-def value_of(one: GivenArgument) -> object:
+def value_of(one: ProgramArgument) -> object:
     """Return an argument's value; :data:`UNKNOWN` if it is unknown or its definitions differ."""
     kinds = {(definition.action, definition.type, definition.nargs) for definition in one.definitions}
     if len(kinds) != 1:
@@ -223,8 +225,8 @@ def _refused_by_release(command: ProgramArguments) -> Iterator[RefusedArgument]:
     for word in command.strays:
         if not word.open:
             yield RefusedArgument(ParserFault.EXTRA, "", word)
-    missing = unregistered(command.release) if command.launch.name in _ASKED else {}
-    for one in command.given:
+    missing = unregistered(command.release) if command.launch.name in _PROGRAMS else {}
+    for one in command.items:
         if one.name in missing and (not missing[one.name] or _is_without(command, missing[one.name])):
             fault = ParserFault.FRAMEWORK if missing[one.name] else ParserFault.UNREGISTERED
             yield RefusedArgument(fault, one.name, one.word, (missing[one.name],) if missing[one.name] else ())
@@ -232,9 +234,9 @@ def _refused_by_release(command: ProgramArguments) -> Iterator[RefusedArgument]:
         if not one.definitions and one.name not in names(command.release) and _OPTION.match(one.name):
             yield RefusedArgument(ParserFault.UNKNOWN, one.name, one.word)
         yield from _counted(one)
-        if not one.definitions or one.takes == 0:
+        if not one.definitions or one.value_count == 0:
             continue
-        for value in one.values[: one.takes]:
+        for value in one.values[: one.value_count]:
             if value.text is not None:
                 yield from _number(one, value, value.text)
                 yield from _choice(one, value, value.text)
@@ -244,7 +246,7 @@ _OPTION = re.compile(
     r"-[^\s\d.]"
 )  # ``-split`` is not ``--split``; ``-1e-5`` is a number that argparse treats as an option
 # The program whose parser was queried, and one with the same parser (``initialize_megatron`` without own arguments).
-_ASKED = ("pretrain_gpt.py", "posttrain_gpt.py")
+_PROGRAMS = ("pretrain_gpt.py", "posttrain_gpt.py")
 
 
 def _is_without(command: ProgramArguments, framework: str) -> bool:
@@ -254,8 +256,8 @@ def _is_without(command: ProgramArguments, framework: str) -> bool:
     return bool(given.values) and given.values[0].text not in (None, framework)
 
 
-def _counted(one: GivenArgument) -> Iterator[RefusedArgument]:
-    takes = one.takes
+def _counted(one: ProgramArgument) -> Iterator[RefusedArgument]:
+    takes = one.value_count
     if takes is None or any(value.open for value in one.values):
         return
     if takes and not one.values:
@@ -264,13 +266,13 @@ def _counted(one: GivenArgument) -> Iterator[RefusedArgument]:
         yield RefusedArgument(ParserFault.EXTRA, one.name, one.values[takes])
 
 
-def _number(one: GivenArgument, value: Argument, text: str) -> Iterator[RefusedArgument]:
+def _number(one: ProgramArgument, value: Argument, text: str) -> Iterator[RefusedArgument]:
     kinds = {definition.type for definition in one.definitions}
     if kinds <= {"int", "float"} and all(read(text, kind) is UNKNOWN for kind in kinds):
         yield RefusedArgument(ParserFault.NUMBER, one.name, value, tuple(sorted(kinds)))
 
 
-def _choice(one: GivenArgument, value: Argument, text: str) -> Iterator[RefusedArgument]:
+def _choice(one: ProgramArgument, value: Argument, text: str) -> Iterator[RefusedArgument]:
     if any(definition.choices is None for definition in one.definitions):
         return
     allowed = [choice for definition in one.definitions for choice in definition.choices or ()]
@@ -279,7 +281,7 @@ def _choice(one: GivenArgument, value: Argument, text: str) -> Iterator[RefusedA
         yield RefusedArgument(ParserFault.CHOICE, one.name, value, shown)
 
 
-def _placeholder(one: GivenArgument) -> bool:
+def _placeholder(one: ProgramArgument) -> bool:
     """Return whether the value is a sentence to be replaced by a path: several words that come from one variable."""
     if len(one.values) < 2 or one.values[0].via == one.word.via:  # noqa: PLR2004 - a sentence has several words
         return False

@@ -17,7 +17,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.megatron import names_by_dest
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.edit import EditRefusedError
-from ms_tune.source.shell.read import as_written
+from ms_tune.source.shell.read import restore_line_ends
 from ms_tune.source.shell.values import text_of
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import Message, Text, lookup, msg
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Diagnostic, KeyPath, Location
     from ms_tune.dialects.check_context import CheckContext, FixRule
-    from ms_tune.dialects.megatron.arguments import GivenArgument
+    from ms_tune.dialects.megatron.arguments import ProgramArgument
     from ms_tune.source.shell.read import Launches
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
@@ -74,7 +74,7 @@ class LaunchSource(CodeSource):
     @cached_property
     def key_names(self) -> frozenset[str]:
         """Return the names and destinations of all given arguments."""
-        given = self.command.given
+        given = self.command.items
         return frozenset((*(one.name for one in given), *(row.dest for one in given for row in one.definitions)))
 
     def look_up(self, name: str) -> tuple[object, KeyPath | None]:
@@ -89,7 +89,7 @@ class LaunchSource(CodeSource):
         value = self.command.value(name) if given or name in names_by_dest(self.command.release) else None
         return value, (given.name,) if given else None
 
-    def again(self, text: str) -> LaunchSource:
+    def with_text(self, text: str) -> LaunchSource:
         """Raise EditRefusedError: a changed script is always read as a whole."""
         return self._refuse(text)
 
@@ -97,7 +97,7 @@ class LaunchSource(CodeSource):
         """Remove an argument, change its value, or apply the changes with which the frameworks accept the arguments."""
         if rule.rewrite is None or rule.rewrite not in _REWRITES or self.supposed:
             return self._refuse(rule)
-        if len(self.command.given) > _MOST_ARGUMENTS or len(self.text) > _LONGEST:
+        if len(self.command.items) > _MOST_ARGUMENTS or len(self.text) > _LONGEST:
             raise EditRefusedError(msg("edits.unclear"))  # the script is read again for each argument
         changes = _apply_remedy(self) if rule.rewrite == "remedy" else _change_written(self, violation, rule.rewrite)
         if changes not in self.fixed:
@@ -119,7 +119,7 @@ class LaunchSource(CodeSource):
         if not changes or script.file.text == self.text:
             return msg("edits.not-here")
         title = msg("edits.script.title", words="; ".join(words))
-        text = as_written(self.original, script.file.text)
+        text = restore_line_ends(self.original, script.file.text)
         return Fix(safe, title, changes, (_difference(self.original or self.text, text),))
 
     def proves(self, fixes: Sequence[Fix]) -> bool:
@@ -143,7 +143,7 @@ def _difference(old: str, new: str) -> TextEdit:
 
 def _change_written(source: LaunchSource, violation: Violation, rewrite: str) -> tuple[ArgumentChange, ...]:
     name = str(violation.path[0])
-    places = [at for at, one in enumerate(source.command.given) if one.name == name]
+    places = [at for at, one in enumerate(source.command.items) if one.name == name]
     values = (str(violation.params["reached"]),) if rewrite == "reached" else None
     return (ArgumentChange(places[0 if rewrite == "leave-out-earlier" else -1], name, values),)
 
@@ -157,7 +157,7 @@ def _apply_remedy(source: LaunchSource) -> tuple[ArgumentChange, ...]:
     except ConfigError as error:  # the arguments are refused, but the resulting layers are unknown
         raise EditRefusedError(error.message) from error
     fields = remedy_changes(inputs) or {}
-    given = [one.name for one in source.command.given]
+    given = [one.name for one in source.command.items]
     found = []
     for field_, value in fields.items():
         name = ARGUMENTS[field_]
@@ -236,10 +236,10 @@ def arguments_of(
     source = LaunchSource(path, script.text, {}, empty, command, launches, number=number)
     entries: dict[str | int, NodeEntry] = {}
     data: dict[str, object] = {}
-    for one in command.given:
+    for one in command.items:
         spans = [source.span_of(value) for value in one.values]
         span = (
-            spans[0] if spans and one.takes != 0 else source.span_of(one.word)
+            spans[0] if spans and one.value_count != 0 else source.span_of(one.word)
         )  # words after a switch are not its value
         entries[one.name] = NodeEntry(source.span_of(one.word), Node(span), None)
         data[one.name] = [value.text for value in one.values] or None
@@ -256,10 +256,10 @@ def read_command(context: CheckContext) -> tuple[LaunchSource, ProgramArguments]
     return context.source, context.source.command
 
 
-def find_repeats(command: ProgramArguments) -> Iterator[tuple[GivenArgument, GivenArgument, dict[str, str]]]:
+def find_repeats(command: ProgramArguments) -> Iterator[tuple[ProgramArgument, ProgramArgument, dict[str, str]]]:
     """Yield each argument that is repeated with other values, with the previous argument and both values."""
-    before: dict[str, GivenArgument] = {}
-    for one in command.given:
+    before: dict[str, ProgramArgument] = {}
+    for one in command.items:
         first = before.get(one.name)
         before[one.name] = one
         old, new = ([value.text for value in given.values] if given else [] for given in (first, one))
@@ -276,6 +276,6 @@ def violation_at(
     command: ProgramArguments, names: Sequence[str], params: Mapping[str, object], message: str = "default"
 ) -> Violation:
     """Build a violation at the first of the arguments that is given, each by name or destination."""
-    found = (command.last(name) or command.last_named(name) for name in names)
+    found = (command.last(name) or command.last_of(name) for name in names)
     given = next((one for one in found if one), None)
     return Violation((given.name,) if given else (), message, params, at_key=given is not None and not given.values)

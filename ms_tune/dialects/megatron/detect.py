@@ -67,8 +67,8 @@ def _left_out(command: ProgramArguments, *, with_mindspore: bool) -> int:
         return 0
     if with_mindspore:
         oldest = next(one for one in served(Dialect.MEGATRON) if unregistered(one))
-        return sum(one.name in unregistered(oldest) for one in command.given)
-    return sum({row.part for row in one.definitions} == {"MindSpeed"} for one in command.given)
+        return sum(one.name in unregistered(oldest) for one in command.items)
+    return sum({row.part for row in one.definitions} == {"MindSpeed"} for one in command.items)
 
 
 def is_pytorch(text: str) -> bool:
@@ -88,7 +88,7 @@ def _is_of_mindspeed_alone(text: str, command: ProgramArguments) -> bool:
     True if an argument of MindSpeed is given that MindSpeed-LLM's parser rejects, and neither an argument of
     MindSpeed-LLM's own nor any word of MindSpore occurs.
     """
-    given = [one.name for one in command.given]
+    given = [one.name for one in command.items]
     if _MINDSPORE.search(_COMMENT.sub("", text)) or any(parts_of(name) == {"MindSpeed-LLM"} for name in given):
         return False
     left_out = (name for name, framework in unregistered(command.release).items() if not framework)
@@ -104,7 +104,7 @@ def _is_of_megatron_alone(text: str, command: ProgramArguments) -> bool:
     words = _COMMENT.sub("", text)
     if _ASCEND.search(words) or _MINDSPORE.search(words):
         return False
-    parts = {one.name: parts_of(one.name) for one in command.given}
+    parts = {one.name: parts_of(one.name) for one in command.items}
     if any(found and "Megatron-LM" not in found for found in parts.values()):
         return False
     known = names(command.release)

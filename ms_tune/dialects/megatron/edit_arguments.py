@@ -20,7 +20,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.dialects.megatron.arguments import GivenArgument
+    from ms_tune.dialects.megatron.arguments import ProgramArgument
     from ms_tune.source.shell.read import Launch, Launches
     from ms_tune.source.shell.values import Argument
 
@@ -55,8 +55,8 @@ def with_change(script: Launches, release: str, number: int, change: ArgumentCha
     command = command_of(script.launches[number], release)
     if command is None:
         raise EditRefusedError(msg("edits.not-here"))
-    given = command.given[change.at]
-    expected = _expected(_given(script.launches[number], release), change)
+    given = command.items[change.at]
+    expected = _expected(_argument_values(script.launches[number], release), change)
     reason = _untouchable(script, given, change)
     for edits in () if reason else _forms(script.file.text, given, change):
         try:
@@ -70,7 +70,7 @@ def with_change(script: Launches, release: str, number: int, change: ArgumentCha
     raise EditRefusedError(msg(f"edits.script.{reason or 'shared'}", file=place.file.path.name, line=place.span.line))
 
 
-def _untouchable(script: Launches, given: GivenArgument, change: ArgumentChange) -> str:
+def _untouchable(script: Launches, given: ProgramArgument, change: ArgumentChange) -> str:
     words = [given.word]
     if change.values and not change.new and len(change.values) == len(given.values):
         words = list(given.values)
@@ -82,12 +82,12 @@ def _untouchable(script: Launches, given: GivenArgument, change: ArgumentChange)
     return ""
 
 
-def _forms(text: str, given: GivenArgument, change: ArgumentChange) -> Iterator[Sequence[TextEdit]]:
+def _forms(text: str, given: ProgramArgument, change: ArgumentChange) -> Iterator[Sequence[TextEdit]]:
     if change.new:
         yield from _added(text, given, change.words)
     elif change.values is None:
         for start, end in _regions(text, given):
-            yield from ([edit] for edit in _taken_out(text, start, end))
+            yield from ([edit] for edit in _remove_span(text, start, end))
     elif len(change.values) == len(given.values):
         for quote in ("", '"'):
             pairs = zip(given.values, change.values, strict=True)
@@ -102,13 +102,13 @@ def _put(value: Argument, new: str) -> Iterator[TextEdit]:
         yield TextEdit(piece.place.start, piece.place.end, "" if number else new)
 
 
-def _regions(text: str, given: GivenArgument) -> Iterator[tuple[int, int]]:
+def _regions(text: str, given: ProgramArgument) -> Iterator[tuple[int, int]]:
     start, end = given.word.place.start, given.word.place.end
     if start and text[start - 1] in _QUOTES and text[end : end + 1] == text[start - 1]:
         start, end = start - 1, end + 1
     for word in (_BARE, _IN_QUOTES):
         # A value joined by "=" is part of the word.
-        at = end if not given.joined else _behind(word.match(text, start), end)
+        at = end if not given.joined else _end_of(word.match(text, start), end)
         for _ in given.values[given.joined :]:
             gap = _GAP.match(text, at)
             found = word.match(text, gap.end()) if gap else None
@@ -119,11 +119,11 @@ def _regions(text: str, given: GivenArgument) -> Iterator[tuple[int, int]]:
             yield start, at
 
 
-def _behind(found: re.Match[str] | None, otherwise: int) -> int:
+def _end_of(found: re.Match[str] | None, otherwise: int) -> int:
     return found.end() if found else otherwise
 
 
-def _taken_out(text: str, start: int, end: int) -> Iterator[TextEdit]:
+def _remove_span(text: str, start: int, end: int) -> Iterator[TextEdit]:
     """Remove a span of text: with its whole lines if they contain nothing else, otherwise with the surrounding blanks."""
     line, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end)
     stop = len(text) if stop < 0 else stop
@@ -137,10 +137,10 @@ def _taken_out(text: str, start: int, end: int) -> Iterator[TextEdit]:
     blanks = _BLANKS_BEFORE.search(text, line, start)
     if blanks and line < blanks.start() < start:
         yield TextEdit(blanks.start(), end, "")
-    yield TextEdit(start, _behind(_BLANKS.match(text, end), end), "")
+    yield TextEdit(start, _end_of(_BLANKS.match(text, end), end), "")
 
 
-def _added(text: str, given: GivenArgument, words: str) -> Iterator[Sequence[TextEdit]]:
+def _added(text: str, given: ProgramArgument, words: str) -> Iterator[Sequence[TextEdit]]:
     """Insert words before an argument, on a separate line if the argument starts one."""
     start, end = given.word.place.start, given.word.place.end
     if start and text[start - 1] in _QUOTES and text[end : end + 1] == text[start - 1]:
@@ -156,7 +156,7 @@ def _added(text: str, given: GivenArgument, words: str) -> Iterator[Sequence[Tex
 
 
 # A program's arguments: names, each with its values; an unknown value is represented by its origin.
-_Given = tuple[tuple[str, tuple[str, ...]], ...]
+_ArgumentValues = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def _text(word: Argument | None) -> str:
@@ -169,14 +169,14 @@ def _texts(words: Iterable[Argument]) -> tuple[str, ...]:
     return tuple(map(_text, words))
 
 
-def _given(launch: Launch, release: str) -> _Given:
+def _argument_values(launch: Launch, release: str) -> _ArgumentValues:
     command = command_of(launch, release)
     if command is None:
         return (("", _texts(launch.arguments)),)
-    return (("", _texts(command.strays)), *((one.name, _texts(one.values)) for one in command.given))
+    return (("", _texts(command.strays)), *((one.name, _texts(one.values)) for one in command.items))
 
 
-def _expected(before: _Given, change: ArgumentChange) -> _Given:
+def _expected(before: _ArgumentValues, change: ArgumentChange) -> _ArgumentValues:
     at = change.at + 1  # the first entry contains the words that belong to no argument
     wanted = ((change.name, change.values),) if change.values is not None else ()
     return (*before[:at], *wanted, *before[at + (not change.new) :])
@@ -189,15 +189,15 @@ def _frame(launch: Launch) -> tuple[object, ...]:
 
 
 def _proved(  # noqa: PLR0913, PLR0917 - before, after and the change
-    before: Launches, after: Launches, release: str, number: int, change: ArgumentChange, expected: _Given
+    before: Launches, after: Launches, release: str, number: int, change: ArgumentChange, expected: _ArgumentValues
 ) -> bool:
     if len(before.launches) != len(after.launches) or before.read_from != after.read_from:
         return False
     if (len(before.problems), len(before.unknown)) != (len(after.problems), len(after.unknown)):
         return False
-    mine = _given(before.launches[number], release)
+    mine = _argument_values(before.launches[number], release)
     for index, (old, new) in enumerate(zip(before.launches, after.launches, strict=True)):
-        given, found = _given(old, release), _given(new, release)
+        given, found = _argument_values(old, release), _argument_values(new, release)
         if _frame(old) != _frame(new):
             return False
         if index == number and found != expected:
@@ -207,7 +207,9 @@ def _proved(  # noqa: PLR0913, PLR0917 - before, after and the change
     return True
 
 
-def _same_change(was: tuple[str, tuple[str, ...]], before: _Given, after: _Given, change: ArgumentChange) -> bool:
+def _same_change(
+    was: tuple[str, tuple[str, ...]], before: _ArgumentValues, after: _ArgumentValues, change: ArgumentChange
+) -> bool:
     """Return whether another program that shares the words has exactly the same change."""
     places = [at for at, one in enumerate(before[1:]) if one == was]
     ways = (ArgumentChange(at, change.name, change.values, change.new) for at in places)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.megatron.commands import find_repeats, read_command, violation_at
 from ms_tune.dialects.megatron.placement import ARGUMENTS
-from ms_tune.dialects.megatron.read import known_layers
+from ms_tune.dialects.megatron.read import find_layer_plan
 from ms_tune.dialects.megatron.write import canonical
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.query import order
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
 
 # A trap is located at the first of these arguments that is given.
-_TRAPS = {
+_ARGUMENTS_BY_PROBLEM = {
     "full-nothing": ("--recompute-num-layers", "--recompute-granularity"),
     "swap-instead": ("--recompute-granularity",),
     "method-alone": ("--recompute-method",),
@@ -37,12 +37,12 @@ _TRAPS = {
 _NUMBERS = ("number", "activation_layers", "norm_layers")
 
 
-def find_traps_by_id(context: CheckContext) -> Iterator[Violation]:
+def report_problems_by_id(context: CheckContext) -> Iterator[Violation]:
     """Report settings that the frameworks accept although they are probably mistakes.
 
     The option ``ids`` selects the problems; ``default`` is the one whose message has that name.
     """
-    found = known_layers(context.job)
+    found = find_layer_plan(context.job)
     if found is None:
         return
     _, command = read_command(context)
@@ -50,15 +50,15 @@ def find_traps_by_id(context: CheckContext) -> Iterator[Violation]:
         if problem.id not in context.names("ids"):
             continue
         params = {name: str(value) for name, value in problem.message.params.items() if name != "name"}
-        names = _TRAPS.get(problem.id) or (f"--{problem.message.params['name']}-num-layers",)
-        if not command.open or any(one.name in names for one in command.given):
+        names = _ARGUMENTS_BY_PROBLEM.get(problem.id) or (f"--{problem.message.params['name']}-num-layers",)
+        if not command.open or any(one.name in names for one in command.items):
             message = "default" if problem.id == context.options["default"] else problem.id
             yield violation_at(command, names, params, message)
 
 
 def find_numbers_beyond(context: CheckContext) -> Iterator[Violation]:
     """Report layer numbers greater than the number of layers."""
-    found = known_layers(context.job)
+    found = find_layer_plan(context.job)
     if found is None or not found[1].layers:
         return
     _, command = read_command(context)
@@ -86,15 +86,15 @@ def find_repeated_arguments(context: CheckContext) -> Iterator[Violation]:
 def find_words_for_no(context: CheckContext) -> Iterator[Violation]:
     """Report words such as ``False`` for a type that treats every word as true."""
     source, command = read_command(context)
-    for one in command.given:
-        if {definition.type for definition in one.definitions} != {"bool"} or one.takes == 0:
+    for one in command.items:
+        if {definition.type for definition in one.definitions} != {"bool"} or one.value_count == 0:
             continue
-        for value in one.values[: one.takes]:
+        for value in one.values[: one.value_count]:
             if value.text is not None and value.text.lower() in _NO:
                 yield Violation((one.name,), "default", {"text": value.text}, span=source.span_of(value))
 
 
-def find_options_set_anew(context: CheckContext) -> Iterator[Violation]:
+def find_overridden_options(context: CheckContext) -> Iterator[Violation]:
     """Report options that the framework always overrides; a row has the first release, the first without, and the value."""
     _, command = read_command(context)
     settings = context.options["settings"]
@@ -103,5 +103,5 @@ def find_options_set_anew(context: CheckContext) -> Iterator[Violation]:
         does_so = order(since) <= order(command.release) < order(until)
         if given is None or not does_so or command.value(dest) is UNKNOWN:
             continue
-        if str(command.value(dest)) != kept and (message != "lengths" or command.surely_not("no_pad_to_seq_lengths")):
+        if str(command.value(dest)) != kept and (message != "lengths" or command.is_off("no_pad_to_seq_lengths")):
             yield violation_at(command, (dest,), {"kept": kept}, message)

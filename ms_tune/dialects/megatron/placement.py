@@ -113,15 +113,15 @@ class MegatronInputs:
     tensor: int = 1
     micro_batches: int | None = None  # micro-batches per step; None if unknown
     latent: bool = False
-    others: Mapping[str, object] | None = None  # further settings for compatibility checks, by destination
+    checked_settings: Mapping[str, object] | None = None  # further settings for compatibility checks, by destination
 
-    def other(self, dest: str) -> object:
+    def checked_setting(self, dest: str) -> object:
         """Return a setting used only for compatibility checks; None if it is not given."""
-        return (self.others or {}).get(dest)
+        return (self.checked_settings or {}).get(dest)
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class FinalArguments:
     """The values after the frameworks have validated the arguments."""
 
     chunks: int | None  # chunks per stage; None without virtual pipeline
@@ -164,48 +164,48 @@ class StageChunk:
     stage: int
     chunk: int
     count: int  # number of layers that it builds
-    place: int  # index of its first layer in the model
+    first_layer: int  # index of its first layer in the model
     looked_up: int  # number with which its first layer is looked up (no-op layers, experts)
     number: int  # `layer_number` of its first layer, from 0
 
 
-def place(inputs: MegatronInputs, settled: Settled) -> tuple[StageChunk, ...]:
+def place_layers(inputs: MegatronInputs, final: FinalArguments) -> tuple[StageChunk, ...]:
     """Place the layers: return the cells in the order in which layers run through them."""
     found = []
     at = 0
-    for chunk, stage in order(inputs, settled):
-        count = _count(inputs, settled, stage, chunk)
-        looked_up, number = _looked_up(inputs, settled, stage, chunk), _number(inputs, settled, stage, chunk)
+    for chunk, stage in order(inputs, final):
+        count = _count(inputs, final, stage, chunk)
+        looked_up, number = _looked_up(inputs, final, stage, chunk), _number(inputs, final, stage, chunk)
         found.append(StageChunk(stage, chunk, count, at, looked_up, number))
         at += count
     return tuple(found)
 
 
-def order(inputs: MegatronInputs, settled: Settled) -> Iterator[tuple[int, int]]:
+def order(inputs: MegatronInputs, final: FinalArguments) -> Iterator[tuple[int, int]]:
     """Yield every (chunk, stage) in the order of the layers; with dualpipev the second chunk runs backwards."""
     for stage in range(inputs.stages):
         yield 0, stage
     if inputs.schedule == "dualpipev":
         for stage in reversed(range(inputs.stages)):
             yield 1, stage
-    for chunk in range(1, settled.chunks or 1):
+    for chunk in range(1, final.chunks or 1):
         for stage in range(inputs.stages):
             yield chunk, stage
 
 
-def _count(inputs: MegatronInputs, settled: Settled, stage: int, chunk: int) -> int:
+def _count(inputs: MegatronInputs, final: FinalArguments, stage: int, chunk: int) -> int:
     """Return ``get_num_layers_to_build`` of Megatron-LM or of its replacement."""
-    if settled.table is not None:
-        return settled.table[stage][chunk]
-    if settled.layer_list is not None:
-        return settled.layer_list[stage]
+    if final.table is not None:
+        return final.table[stage][chunk]
+    if final.layer_list is not None:
+        return final.layer_list[stage]
     if inputs.schedule == "dualpipev":
         return inputs.layers // inputs.stages // 2
-    return _of_megatron(inputs, settled, stage, chunk)
+    return _of_megatron(inputs, final, stage, chunk)
 
 
-def _of_megatron(inputs: MegatronInputs, settled: Settled, stage: int, chunk: int) -> int:
-    chunks = settled.chunks
+def _of_megatron(inputs: MegatronInputs, final: FinalArguments, stage: int, chunk: int) -> int:
+    chunks = final.chunks
     if inputs.first is not None or inputs.last is not None:
         share = _uneven(inputs, stage)
     else:
@@ -233,12 +233,12 @@ def _uneven(inputs: MegatronInputs, stage: int) -> int:
     return number // (inputs.stages - (inputs.first is not None) - (inputs.last is not None))
 
 
-def _looked_up(inputs: MegatronInputs, settled: Settled, stage: int, chunk: int) -> int:
+def _looked_up(inputs: MegatronInputs, final: FinalArguments, stage: int, chunk: int) -> int:
     share = inputs.layers // inputs.stages
     if inputs.schedule == "dualpipev":
         return _dualpipev(inputs, stage, chunk)
-    if settled.chunks is not None:
-        return chunk * (inputs.layers // settled.chunks) + stage * (share // settled.chunks)
+    if final.chunks is not None:
+        return chunk * (inputs.layers // final.chunks) + stage * (share // final.chunks)
     return stage * share
 
 
@@ -247,12 +247,12 @@ def _dualpipev(inputs: MegatronInputs, stage: int, chunk: int) -> int:
     return inputs.layers - (stage + 1) * half if chunk else stage * half
 
 
-def _number(inputs: MegatronInputs, settled: Settled, stage: int, chunk: int) -> int:
+def _number(inputs: MegatronInputs, final: FinalArguments, stage: int, chunk: int) -> int:
     if inputs.schedule == "dualpipev":
         return _dualpipev(inputs, stage, chunk)
     if inputs.stages == 1:
         return 0
-    chunks = settled.chunks
+    chunks = final.chunks
     if inputs.first is not None or inputs.last is not None:
         return _number_uneven(inputs, chunks, stage, chunk)
     layers = inputs.layers + inputs.embedding + inputs.loss

@@ -64,9 +64,9 @@ def plan_of(command: ProgramArguments, checkout: CheckoutView | None = None) -> 
 
 
 @per_job
-def known_layers(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
+def find_layer_plan(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
     """Return the layer arguments of a script's program with its plan; None if unknown or refused by the parser."""
-    command = job.written.command  # type: ignore[attr-defined]  # the source of a command
+    command = job.original.command  # type: ignore[attr-defined]  # the source of a command
     if command.release not in SERVED or any(True for _ in refused(command, job.checkout)):
         return None
     for arguments_only in (False, True):
@@ -79,7 +79,7 @@ def known_layers(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
         plan = normalize_megatron(inputs)
         if arguments_only and all(problem.id != PlanIssue.ARGUMENTS_REJECTED for problem in plan.problems):
             # Problems that do not depend on how layers are built.
-            kept = ("number-alone", "method-alone", "modules-ignored") if command.surely_not("moe_fb_overlap") else ()
+            kept = ("number-alone", "method-alone", "modules-ignored") if command.is_off("moe_fb_overlap") else ()
             problems = tuple(problem for problem in plan.problems if problem.id in kept)
             plan = plan._replace(layers=(), problems=problems, failure=None)
         return inputs, plan
@@ -88,7 +88,7 @@ def known_layers(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
 
 def plan_layers(job: JobView) -> LayerPlan:
     """Return the plan of a script's program."""
-    found = known_layers(job)
+    found = find_layer_plan(job)
     if found is None:
         raise ConfigError(msg("edits.unclear"))
     return found[1]
@@ -136,7 +136,7 @@ def inputs_of(command: ProgramArguments, *, arguments_only: bool = False) -> Meg
     reader = ArgumentReader(command)
     for dest in NOT_SERVED:
         if reader.is_set(dest) and not (arguments_only and dest in _ONLY_BUILT):
-            raise ConfigError(msg("megatron_layers.not-served", argument=reader.written(dest)))
+            raise ConfigError(msg("megatron_layers.not-served", argument=reader.argument_name(dest)))
     spec = reader.value("spec")
     if not arguments_only and isinstance(spec, list) and not (spec and _PLAIN_SPEC.fullmatch(str(spec[0]))):
         raise ConfigError(msg("megatron_layers.not-served", argument=f"--spec {' '.join(map(str, spec))}"))
@@ -165,7 +165,7 @@ def inputs_of(command: ProgramArguments, *, arguments_only: bool = False) -> Meg
         layers=layers,
         modules=tuple(map(str, modules)) if isinstance(modules, list) else None,
         micro_batches=_micro_batches(command, values),
-        others={dest: reader.value(dest) for dest in _OTHERS},
+        checked_settings={dest: reader.value(dest) for dest in _OTHERS},
         **values,  # type: ignore[arg-type]  # by the fields' types
     )
 
@@ -195,11 +195,11 @@ class ArgumentReader:
 
     def __init__(self, command: ProgramArguments) -> None:
         self._command = command
-        self._known = names_by_dest(command.release)
+        self._names_by_dest = names_by_dest(command.release)
 
     def value(self, dest: str) -> object:
         """Return a value; None if the release does not know the argument or has no default."""
-        if dest not in self._known:
+        if dest not in self._names_by_dest:
             return None
         found = self._command.value(dest)
         if found is not UNKNOWN:
@@ -209,7 +209,7 @@ class ArgumentReader:
             if self._command.open:
                 words = (word for word in self._command.launch.arguments if word.open and word.unknown)
                 hidden = next((word.unknown.name for word in words if word.unknown), "")
-                raise NotEvaluableError(self.written(dest), hidden)
+                raise NotEvaluableError(self.argument_name(dest), hidden)
             return _first_default(self._command.release, dest)
         unknown = next((value.unknown for value in given.values if value.unknown), None)
         if unknown is not None:
@@ -239,15 +239,15 @@ class ArgumentReader:
         """Return whether an argument is given."""
         return self._command.last(dest) is not None and self.value(dest) not in (None, False)
 
-    def written(self, dest: str) -> str:
+    def argument_name(self, dest: str) -> str:
         """Return the argument's name as given."""
         given = self._command.last(dest)
-        return given.name if given else next(iter(self._known.get(dest, (f"--{dest.replace('_', '-')}",))))
+        return given.name if given else next(iter(self._names_by_dest.get(dest, (f"--{dest.replace('_', '-')}",))))
 
     def bound(self, dest: str, number: int, least: int) -> None:
         """Raise ConfigError for a number that is not a count or unrealistically large."""
         if not least <= number <= MOST_LAYERS:
-            name = self.written(dest)
+            name = self.argument_name(dest)
             raise ConfigError(
                 msg("megatron_layers.not-a-count", name=name, minimum=least, maximum=MOST_LAYERS, value=number)
             )
@@ -284,7 +284,7 @@ def shape_of(read: ArgumentReader, layers: int) -> ModelShape:
     needed = _NEEDED if read.integer("vocab_size") is None else _NEEDED[:-1]
     missing = [dest for dest in needed if read.integer(dest) is None]
     if missing:
-        raise UnsupportedError(msg("check.script.no-size", argument=", ".join(map(read.written, missing))))
+        raise UnsupportedError(msg("check.script.no-size", argument=", ".join(map(read.argument_name, missing))))
     hidden, heads = size_in(read, "hidden_size"), size_in(read, "num_attention_heads")
     gated = any(map(read.switch, _GATED))
     wide = hidden * 8 // 3 // _NARROWED * _NARROWED if read.switch("swiglu") else 4 * hidden
@@ -329,7 +329,7 @@ def _experts(read: ArgumentReader, inner: int) -> Experts:
     shared = (read.integer("n_shared_experts") or 0) * wide
     count = size_in(read, "num_experts")
     if count > _MOST_EXPERTS:
-        raise UnsupportedError(msg("check.script.otherwise", argument=read.written("num_experts")))
+        raise UnsupportedError(msg("check.script.otherwise", argument=read.argument_name("num_experts")))
     return Experts(
         routed=count,
         per_token=size_in(read, "moe_router_topk"),
@@ -359,5 +359,5 @@ def size_in(read: ArgumentReader, dest: str, default: int | None = None) -> int:
     """Return a positive whole number."""
     found = next((number for one in _dests(dest) if (number := read.integer(one)) is not None), default)
     if found is None or not 0 < found < _MOST:
-        raise UnsupportedError(msg("check.script.no-size", argument=read.written(dest)))
+        raise UnsupportedError(msg("check.script.no-size", argument=read.argument_name(dest)))
     return found

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects import MEGATRON, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem, tell_trap
-from ms_tune.dialects.megatron.placement import DESTINATIONS, fail, has_experts, place
+from ms_tune.dialects import MEGATRON, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem, make_problem
+from ms_tune.dialects.megatron.placement import DESTINATIONS, fail, has_experts, place_layers
 from ms_tune.dialects.megatron.refusals import validated
 from ms_tune.enums import LayerKind, RecomputeMode
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects.megatron.placement import MegatronInputs, Settled, StageChunk
+    from ms_tune.dialects.megatron.placement import FinalArguments, MegatronInputs, StageChunk
 
 FRAMEWORK = "MindSpeed-LLM"
 
@@ -34,48 +34,48 @@ def normalize_megatron(inputs: MegatronInputs) -> LayerPlan:
     step = "arguments"
     placement = None
     try:
-        settled = validated(inputs)
+        final = validated(inputs)
         step = "placement"
-        cells = place(inputs, settled)
-        placement = _counts(inputs, settled, cells)
+        cells = place_layers(inputs, final)
+        placement = _counts(inputs, final, cells)
         for cell in cells:
-            check_built(inputs, settled, cell)
+            check_built(inputs, final, cell)
         step = "forward"
-        layers = tuple(layer for cell in cells for layer in _layers(inputs, settled, cell))
-        ahead = _ahead(inputs, settled, cells, layers)
+        layers = tuple(layer for cell in cells for layer in _layers(inputs, final, cell))
+        ahead = _ahead(inputs, final, cells, layers)
     except FrameworkStop as error:
         problem = failure_problem(step, FRAMEWORK, error)
         failure = failure_of(error)
         return LayerPlan(MEGATRON, inputs.release, placement, None, (), (problem,), (), failure)
-    renumbered = [cell for cell in cells if cell.number != cell.place and _other_parts(inputs, settled, cell)]
-    problems = tuple(find_traps(inputs, settled, cells, layers, renumbered))
-    formative = _formative(settled, placement, layers)
+    renumbered = [cell for cell in cells if cell.number != cell.first_layer and _other_parts(inputs, final, cell)]
+    problems = tuple(find_silent_problems(inputs, final, cells, layers, renumbered))
+    formative = _formative(final, placement, layers)
     return LayerPlan(MEGATRON, inputs.release, placement, formative, (*layers, *ahead), problems)
 
 
-def _counts(inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk]) -> tuple[tuple[int, ...], ...]:
-    chunks = 2 if inputs.schedule == "dualpipev" else settled.chunks or 1
+def _counts(inputs: MegatronInputs, final: FinalArguments, cells: Sequence[StageChunk]) -> tuple[tuple[int, ...], ...]:
+    chunks = 2 if inputs.schedule == "dualpipev" else final.chunks or 1
     counts = [[0] * inputs.stages for _ in range(chunks)]
     for cell in cells:
         counts[cell.chunk][cell.stage] = cell.count
     return tuple(map(tuple, counts))
 
 
-def _layers(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[LayerSpec]:
-    check_ends(inputs, settled, cell)
-    done = [_parts(inputs, settled, cell, index) for index in range(cell.count)]
-    groups = in_full(inputs, settled, cell)
+def _layers(inputs: MegatronInputs, final: FinalArguments, cell: StageChunk) -> list[LayerSpec]:
+    check_ends(inputs, final, cell)
+    done = [_parts(inputs, final, cell, index) for index in range(cell.count)]
+    groups = in_full(inputs, final, cell)
     found = []
     for index in range(cell.count):
         looked_up = cell.looked_up + index
-        idle = looked_up in settled.noop
+        idle = looked_up in final.noop
         experts = has_experts(inputs, looked_up)
         kind = LayerKind.NOOP if idle else LayerKind.EXPERTS if experts else LayerKind.DENSE
         parts = done[index]
         full = groups[index] is not None
         found.append(
             LayerSpec(
-                layer=cell.place + index,
+                layer=cell.first_layer + index,
                 stage=cell.stage,
                 chunk=cell.chunk,
                 recompute=RecomputeMode.strongest(full=full, select=parts),
@@ -87,15 +87,15 @@ def _layers(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[
     return found
 
 
-def _parts(inputs: MegatronInputs, settled: Settled, cell: StageChunk, index: int) -> tuple[str, ...]:
-    if cell.looked_up + index in settled.noop:
+def _parts(inputs: MegatronInputs, final: FinalArguments, cell: StageChunk, index: int) -> tuple[str, ...]:
+    if cell.looked_up + index in final.noop:
         return ()
     experts = has_experts(inputs, cell.looked_up + index)
-    return operators(inputs, settled, cell, cell.number + index, experts=experts)
+    return operators(inputs, final, cell, cell.number + index, experts=experts)
 
 
 def _ahead(
-    inputs: MegatronInputs, settled: Settled, cells: Sequence[StageChunk], layers: Sequence[LayerSpec]
+    inputs: MegatronInputs, final: FinalArguments, cells: Sequence[StageChunk], layers: Sequence[LayerSpec]
 ) -> list[LayerSpec]:
     """Return the multi-token prediction layers: after all others, each with the number of its cell's first layer.
 
@@ -103,10 +103,10 @@ def _ahead(
     """
     last = cells[-1]
     experts = bool(inputs.experts) and (not layers or has_experts(inputs, last.looked_up + last.count - 1))
-    parts = operators(inputs, settled, last, last.number, experts=experts) if inputs.ahead else ()
+    parts = operators(inputs, final, last, last.number, experts=experts) if inputs.ahead else ()
     return [
         LayerSpec(
-            layer=last.place + last.count + index,
+            layer=last.first_layer + last.count + index,
             stage=last.stage,
             chunk=last.chunk,
             recompute=RecomputeMode.strongest(select=parts),
@@ -117,18 +117,20 @@ def _ahead(
     ]
 
 
-def _other_parts(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> bool:
-    numbers = ((cell.number + index, cell.place + index) for index in range(cell.count))
-    parts = partial(operators, inputs, settled, cell, experts=False)
+def _other_parts(inputs: MegatronInputs, final: FinalArguments, cell: StageChunk) -> bool:
+    numbers = ((cell.number + index, cell.first_layer + index) for index in range(cell.count))
+    parts = partial(operators, inputs, final, cell, experts=False)
     return any(parts(number) != parts(place) for number, place in numbers)
 
 
-def _formative(settled: Settled, placement: Sequence[Sequence[int]], layers: Sequence[LayerSpec]) -> dict[str, object]:
+def _formative(
+    final: FinalArguments, placement: Sequence[Sequence[int]], layers: Sequence[LayerSpec]
+) -> dict[str, object]:
     return {
         "layers": [list(row) for row in placement],
-        "recompute_granularity": settled.granularity,
-        "recompute_method": settled.method,
-        DESTINATIONS["number"]: settled.number,
+        "recompute_granularity": final.granularity,
+        "recompute_method": final.method,
+        DESTINATIONS["number"]: final.number,
         "full": [layer.layer for layer in layers if layer.recompute is RecomputeMode.FULL],
         "noop": [layer.layer for layer in layers if layer.kind is LayerKind.NOOP],
         "experts": [layer.layer for layer in layers if layer.kind is LayerKind.EXPERTS],
@@ -145,37 +147,37 @@ _OF_MODULE = {
 }
 
 
-def in_full(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> list[int | None]:
+def in_full(inputs: MegatronInputs, final: FinalArguments, cell: StageChunk) -> list[int | None]:
     """Return the recomputation group of each layer of a cell; None for a layer that is not recomputed."""
     nothing: list[int | None] = [None] * cell.count
-    if settled.granularity != "full":
+    if final.granularity != "full":
         return nothing
-    number = settled.number or 0
+    number = final.number or 0
     # MindSpeed selects its patches by the arguments as given, before --recompute-in-bubble changes them.
     patched = inputs.method == "block" or inputs.swap
     if patched and inputs.swap:
         return nothing
-    if settled.method == "block":
+    if final.method == "block":
         if not patched:
             return [index if index < number else None for index in range(cell.count)]
-        return [index if _by_block(inputs, settled, cell, index, number) else None for index in range(cell.count)]
+        return [index if _by_block(inputs, final, cell, index, number) else None for index in range(cell.count)]
     return _uniform(cell, number)
 
 
-def _by_block(inputs: MegatronInputs, settled: Settled, cell: StageChunk, index: int, number: int) -> bool:
-    chunks = settled.chunks if inputs.by_rank and settled.chunks is not None else 1
-    chunk = cell.chunk if inputs.by_rank and settled.chunks is not None else 0
-    if settled.spare_last and index == cell.count - 1:
-        last_chunk = settled.chunks is None or cell.chunk == settled.chunks - 1
+def _by_block(inputs: MegatronInputs, final: FinalArguments, cell: StageChunk, index: int, number: int) -> bool:
+    chunks = final.chunks if inputs.by_rank and final.chunks is not None else 1
+    chunk = cell.chunk if inputs.by_rank and final.chunks is not None else 0
+    if final.spare_last and index == cell.count - 1:
+        last_chunk = final.chunks is None or cell.chunk == final.chunks - 1
         if cell.stage == inputs.stages - 1 and last_chunk:  # `mpu.is_pipeline_last_stage()`
             return False
     return index * chunks + chunk < number
 
 
-def check_ends(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> None:
+def check_ends(inputs: MegatronInputs, final: FinalArguments, cell: StageChunk) -> None:
     """Stop if groups have no layers: the framework then loops forever before the first layer."""
-    uniform = settled.granularity == "full" and settled.method == "uniform" and not inputs.swap
-    if uniform and cell.count and (settled.number or 0) <= 0:
+    uniform = final.granularity == "full" and final.method == "uniform" and not inputs.swap
+    if uniform and cell.count and (final.number or 0) <= 0:
         fail("uniform-nothing")
 
 
@@ -187,23 +189,23 @@ def _uniform(cell: StageChunk, number: int) -> list[int | None]:
     return [index // number for index in range(cell.count)]
 
 
-def check_built(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> None:
+def check_built(inputs: MegatronInputs, final: FinalArguments, cell: StageChunk) -> None:
     """Raise the framework's exceptions about norms when it builds the layers of a cell."""
     for index in range(cell.count):
-        if inputs.norm and cell.looked_up + index not in settled.noop:
-            _should(inputs, settled, cell, cell.number + index, inputs.norm_layers, gated=True)
+        if inputs.norm and cell.looked_up + index not in final.noop:
+            _should(inputs, final, cell, cell.number + index, inputs.norm_layers, gated=True)
 
 
 def operators(
-    inputs: MegatronInputs, settled: Settled, cell: StageChunk, number: int, *, experts: bool
+    inputs: MegatronInputs, final: FinalArguments, cell: StageChunk, number: int, *, experts: bool
 ) -> tuple[str, ...]:
     """Return the recomputed parts of a layer, by its ``layer_number`` from 0."""
-    found = list(_selected(settled, inputs, experts=experts)) if settled.granularity == "selective" else []
-    if settled.in_advance or inputs.in_bubble:
-        if settled.chunks is None and (inputs.norm or inputs.activation):
+    found = list(_selected(final, inputs, experts=experts)) if final.granularity == "selective" else []
+    if final.in_advance or inputs.in_bubble:
+        if final.chunks is None and (inputs.norm or inputs.activation):
             fail("bubble-one-chunk")
         return tuple(found)  # the schedule determines the others for each micro-batch
-    should = partial(_should, inputs, settled, cell, number)
+    should = partial(_should, inputs, final, cell, number)
     later = inputs.release != "2.2"
     # Checked by the arguments when the block is built and by the config in every step; either one is enough.
     if inputs.norm and (should(inputs.norm_layers, gated=True) or should(inputs.norm_layers, gated=later)):
@@ -217,9 +219,9 @@ def operators(
     return tuple(found)
 
 
-def _selected(settled: Settled, inputs: MegatronInputs, *, experts: bool) -> list[str]:
+def _selected(final: FinalArguments, inputs: MegatronInputs, *, experts: bool) -> list[str]:
     found: list[str] = []
-    for module in settled.modules:
+    for module in final.modules:
         if module == "moe":
             found += ["mlp"] if experts else []
         elif module in ("mlp", "layernorm") and inputs.norm:
@@ -234,29 +236,35 @@ def _selected(settled: Settled, inputs: MegatronInputs, *, experts: bool) -> lis
 
 
 def _should(  # noqa: PLR0913 - the rule's inputs
-    inputs: MegatronInputs, settled: Settled, cell: StageChunk, number: int, layers: int | None, *, gated: bool
+    inputs: MegatronInputs,
+    final: FinalArguments,
+    cell: StageChunk,
+    number: int,
+    layers: int | None,
+    *,
+    gated: bool,
 ) -> bool:
     """Return ``should_recompute``: true for layers after the fully recomputed ones, counted over the chunks of a stage.
 
     With ``gated`` chunks count only with ``--enable-recompute-layers-per-pp-rank``, which MindSpeed's second function
     requires since 2.3.
     """
-    of_chunk = settled.layers_of_chunk if settled.chunks is not None else inputs.layers // inputs.stages
+    of_chunk = final.layers_of_chunk if final.chunks is not None else inputs.layers // inputs.stages
     if of_chunk is None:
         fail("chunk-unknown")
     if of_chunk == 0:
         fail("priority-of-nothing")
-    virtual = settled.chunks is not None and (inputs.by_rank or not gated)
-    priority = (number % of_chunk) * (settled.chunks or 1 if virtual else 1) + (cell.chunk if virtual else 0)
-    full = settled.number or 0
+    virtual = final.chunks is not None and (inputs.by_rank or not gated)
+    priority = (number % of_chunk) * (final.chunks or 1 if virtual else 1) + (cell.chunk if virtual else 0)
+    full = final.number or 0
     if full and priority < full:
         return False
     return layers is None or priority < full + layers
 
 
-def find_traps(
+def find_silent_problems(
     inputs: MegatronInputs,
-    settled: Settled,
+    final: FinalArguments,
     cells: Sequence[StageChunk],
     layers: Sequence[LayerSpec],
     renumbered: Sequence[StageChunk],
@@ -267,49 +275,49 @@ def find_traps(
     """
     built = sum(cell.count for cell in cells)
     if built != inputs.layers:
-        yield tell_trap("layers-built", Severity.ERROR, built=built, layers=inputs.layers)
-    moved = [cell for cell in cells if cell.looked_up != cell.place and _other_kinds(inputs, settled, cell)]
+        yield make_problem("layers-built", Severity.ERROR, built=built, layers=inputs.layers)
+    moved = [cell for cell in cells if cell.looked_up != cell.first_layer and _other_kinds(inputs, final, cell)]
     if moved:
-        yield tell_trap("looked-up", cells=_named(moved))
+        yield make_problem("looked-up", cells=_named(moved))
     if renumbered:
-        yield tell_trap("numbered", cells=_named(renumbered))
+        yield make_problem("numbered", cells=_named(renumbered))
     idle = sum(layer.kind is LayerKind.NOOP for layer in layers)
-    if settled.noop and idle < len(settled.noop):
-        yield tell_trap("noop-missed", found=idle, asked=len(settled.noop))
+    if final.noop and idle < len(final.noop):
+        yield make_problem("noop-missed", found=idle, asked=len(final.noop))
     if inputs.experts and not inputs.dense and (inputs.frequency or 1) > 1:
-        yield tell_trap("frequency-ignored", frequency=inputs.frequency)
-    yield from _of_recompute(inputs, settled, layers)
+        yield make_problem("frequency-ignored", frequency=inputs.frequency)
+    yield from _of_recompute(inputs, final, layers)
 
 
-def _other_kinds(inputs: MegatronInputs, settled: Settled, cell: StageChunk) -> bool:
+def _other_kinds(inputs: MegatronInputs, final: FinalArguments, cell: StageChunk) -> bool:
     return any(
-        (number in settled.noop, has_experts(inputs, number)) != (place in settled.noop, has_experts(inputs, place))
-        for number, place in ((cell.looked_up + index, cell.place + index) for index in range(cell.count))
+        (number in final.noop, has_experts(inputs, number)) != (place in final.noop, has_experts(inputs, place))
+        for number, place in ((cell.looked_up + index, cell.first_layer + index) for index in range(cell.count))
     )
 
 
-def _of_recompute(inputs: MegatronInputs, settled: Settled, layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
+def _of_recompute(inputs: MegatronInputs, final: FinalArguments, layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
     full = any(layer.recompute is RecomputeMode.FULL for layer in layers)
-    if settled.granularity == "full" and inputs.swap:
-        yield tell_trap("swap-instead")
-    elif settled.granularity == "full" and not full:
-        yield tell_trap("full-nothing")
-    if settled.granularity is None and inputs.method and not inputs.swap:
-        yield tell_trap("method-alone")
-    if inputs.modules and settled.granularity != "selective":
-        yield tell_trap("modules-ignored")
+    if final.granularity == "full" and inputs.swap:
+        yield make_problem("swap-instead")
+    elif final.granularity == "full" and not full:
+        yield make_problem("full-nothing")
+    if final.granularity is None and inputs.method and not inputs.swap:
+        yield make_problem("method-alone")
+    if inputs.modules and final.granularity != "selective":
+        yield make_problem("modules-ignored")
     for on, number, name in (
         (inputs.activation, inputs.activation_layers, "recompute-activation-function"),
         (inputs.norm, inputs.norm_layers, "recompute-norm"),
     ):
         if number is not None and not on:
-            yield tell_trap("number-alone", name=name)
-    if inputs.in_bubble or settled.in_advance:
-        yield tell_trap("at-run-time")
-    if inputs.other("moe_zero_memory") not in (None, "disable"):
-        yield tell_trap("zero-memory", Severity.INFO, level=inputs.other("moe_zero_memory"))
-    if settled.method == "block" and settled.number and inputs.by_rank and settled.chunks is None:
-        yield tell_trap("by-rank-ignored", Severity.INFO)
+            yield make_problem("number-alone", name=name)
+    if inputs.in_bubble or final.in_advance:
+        yield make_problem("at-run-time")
+    if inputs.checked_setting("moe_zero_memory") not in (None, "disable"):
+        yield make_problem("zero-memory", Severity.INFO, level=inputs.checked_setting("moe_zero_memory"))
+    if final.method == "block" and final.number and inputs.by_rank and final.chunks is None:
+        yield make_problem("by-rank-ignored", Severity.INFO)
 
 
 def _named(cells: Sequence[StageChunk]) -> str:

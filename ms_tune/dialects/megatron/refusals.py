@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.megatron.placement import Settled, fail, parse_noop, parse_table, require
+from ms_tune.dialects.megatron.placement import FinalArguments, fail, parse_noop, parse_table, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ def recomputed_modules(
             fail("full-number", granularity=granularity, rest=inputs.layers // inputs.stages)
     elif granularity == "selective" and number is not None:
         fail("selective-number", granularity=granularity)
-    if granularity is not None and inputs.distributed and inputs.other("sequence_parallel"):
+    if granularity is not None and inputs.distributed and inputs.checked_setting("sequence_parallel"):
         fail("distributed-sequence")
     modules = ("core_attn",) if inputs.modules is None else inputs.modules
     if granularity == "selective":
@@ -87,7 +87,7 @@ def _accounted(inputs: MegatronInputs, chunks: int | None) -> None:
 _MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe")
 
 
-def validated(inputs: MegatronInputs) -> Settled:
+def validated(inputs: MegatronInputs) -> FinalArguments:
     """Return the arguments after the frameworks' validation."""
     _check_patches(inputs)
     chunks = megatron_chunks(inputs)
@@ -106,7 +106,7 @@ def validated(inputs: MegatronInputs) -> Settled:
     check_split(inputs, chunks)
     if inputs.whole_experts:
         granularity = "selective"
-    return Settled(
+    return FinalArguments(
         chunks=chunks,
         layers_of_chunk=layers_of_chunk,
         layer_list=_counts(inputs, layer_list),
@@ -171,7 +171,7 @@ def _layer_list(inputs: MegatronInputs, noop: frozenset[int]) -> str | None:
     if not text:
         return None
     length = len(text.split(","))
-    checked = inputs.release == "2.2" or inputs.other("save_model_type") != "hf"
+    checked = inputs.release == "2.2" or inputs.checked_setting("save_model_type") != "hf"
     if checked and length != inputs.stages:
         fail("list-by-stages")
     if inputs.stages <= 1:
@@ -222,7 +222,9 @@ def _in_bubble(
 
 def _aligned(inputs: MegatronInputs, name: str) -> None:
     """Check that all stages reduce gradients at once."""
-    require(inputs.release == "2.2" or inputs.other("align_grad_reduce") is not False, "bubble-align", name=name)
+    require(
+        inputs.release == "2.2" or inputs.checked_setting("align_grad_reduce") is not False, "bubble-align", name=name
+    )
 
 
 def _in_advance(inputs: MegatronInputs, method: str | None, number: int | None, of_chunk: int | None) -> bool:
@@ -258,16 +260,16 @@ def _dualpipev(inputs: MegatronInputs, of_chunk: int | None) -> None:
     if inputs.schedule != "dualpipev":
         return
     needed = {
-        "fsdp": inputs.release == "2.2" or not inputs.other("use_custom_fsdp"),
-        "reduce": not inputs.other("overlap_grad_reduce"),
-        "untied": inputs.other("untie_embeddings_and_output_weights"),
+        "fsdp": inputs.release == "2.2" or not inputs.checked_setting("use_custom_fsdp"),
+        "reduce": not inputs.checked_setting("overlap_grad_reduce"),
+        "untied": inputs.checked_setting("untie_embeddings_and_output_weights"),
         "swap": not inputs.swap,
-        "context": inputs.other("context_parallel_size") in (None, 1),
+        "context": inputs.checked_setting("context_parallel_size") in (None, 1),
         "virtual": of_chunk is None,
         "stages": inputs.stages != 1,
         "layers": inputs.layers >= 2 * inputs.stages,
         "batches": inputs.micro_batches is None or inputs.micro_batches >= 2 * inputs.stages - 1,
-        "tensor": not inputs.other("tp_2d"),
+        "tensor": not inputs.checked_setting("tp_2d"),
     }
     for name, satisfied in needed.items():
         require(satisfied, f"dualpipev-{name}")

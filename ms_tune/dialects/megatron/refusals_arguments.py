@@ -14,7 +14,7 @@ from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.megatron.arguments import ParserFault, refused
 from ms_tune.dialects.megatron.commands import FULL_SCRIPT, read_command, spell_argument, violation_at
 from ms_tune.dialects.megatron.placement import ARGUMENTS, IN_YAML
-from ms_tune.dialects.megatron.read import is_in_yaml, known_layers
+from ms_tune.dialects.megatron.read import find_layer_plan, is_in_yaml
 from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import closest
 from ms_tune.facts.megatron import names, pairs, releases_of
@@ -82,16 +82,16 @@ def find_missing_arguments(context: CheckContext) -> Iterator[Violation]:
     """Report missing required arguments (option ``required``: each with its alternatives) and a missing tokenizer name."""
     source, command = read_command(context)
     rows = context.options["required"]
-    if len(command.given) < FULL_SCRIPT or not all(map(command.surely_not, ("use_checkpoint_args", "yaml_cfg"))):
+    if len(command.items) < FULL_SCRIPT or not all(map(command.is_off, ("use_checkpoint_args", "yaml_cfg"))):
         return
     if any(True for _ in refused(command, context.job.checkout)):
         return  # a misspelt argument may be the missing one
     wanted = [list(map(str, row)) for row in rows] if isinstance(rows, list) else []
     if command.value("tokenizer_type") == "PretrainedFromHF":
         wanted.append(["tokenizer_name_or_path"])
-    place = command.launch.program or command.given[0].word
+    place = command.launch.program or command.items[0].word
     for row in wanted:
-        if all(map(command.surely_not, row)) and not any(map(command.last, row)):
+        if all(map(command.is_off, row)) and not any(map(command.last, row)):
             yield Violation((), "default", {"name": spell_argument(row[0])}, span=source.span_of(place))
 
 
@@ -120,7 +120,7 @@ def find_excluded_pairs(context: CheckContext) -> Iterator[Violation]:
         one, other = command.last(pair.option), command.last(pair.other)
         if one is None or (pair.excludes and not _is_set(command, pair.other)):
             continue
-        if not pair.excludes and not command.surely_not(pair.other):
+        if not pair.excludes and not command.is_off(pair.other):
             continue
         name = other.name if other else spell_argument(pair.other)
         related = ((source.span_of(other.word), "other"),) if other and pair.excludes else ()
@@ -137,7 +137,7 @@ def find_refused_pairs(context: CheckContext) -> Iterator[Violation]:
     source, command = read_command(context)
     for one, other in _pairs(context):
         first, second = (command.last(_dests(term)[0]) for term in (one, other))
-        if first is None or not _holds(command, one) or not _holds(command, other):
+        if first is None or not _is_certain(command, one) or not _is_certain(command, other):
             continue
         related = ((source.span_of(second.word), "other"),) if second is not None else ()
         yield Violation((first.name,), "default", {"other": _spell_term(other)}, related_spans=related)
@@ -147,7 +147,7 @@ def find_missing_companions(context: CheckContext) -> Iterator[Violation]:
     """Report options that lack a required other option."""
     _, command = read_command(context)
     for one, other in _pairs(context):
-        if command.last(_dests(one)[0]) and _holds(command, one) and _fails(command, other):
+        if command.last(_dests(one)[0]) and _is_certain(command, one) and _fails(command, other):
             yield violation_at(command, (_dests(one)[0],), {"other": _spell_term(other)})
 
 
@@ -156,7 +156,7 @@ def _pairs(context: CheckContext) -> list[tuple[str, str]]:
     return [(one, other) for one, other in pairs] if isinstance(pairs, list) else []
 
 
-def _holds(command: ProgramArguments, term: str) -> bool:
+def _is_certain(command: ProgramArguments, term: str) -> bool:
     """Return whether a term is certainly true: ``dest`` is given, ``dest=value`` has this final value, ``a+b`` both."""
     for part in term.split("+"):
         dest, equals, value = part.partition("=")
@@ -168,7 +168,7 @@ def _holds(command: ProgramArguments, term: str) -> bool:
 
 def _fails(command: ProgramArguments, term: str) -> bool:
     dest, equals, value = term.partition("=")
-    return command.value(dest) not in (UNKNOWN, value) if equals else command.surely_not(dest)
+    return command.value(dest) not in (UNKNOWN, value) if equals else command.is_off(dest)
 
 
 def _dests(term: str) -> list[str]:
@@ -206,7 +206,7 @@ def find_out_of_range(context: CheckContext) -> Iterator[Violation]:
 
 def find_refused_layers(context: CheckContext) -> Iterator[Violation]:
     """Report that the frameworks refuse the layer arguments, unless other checks (named in an option) report the reason."""
-    found = known_layers(context.job)
+    found = find_layer_plan(context.job)
     if found is None or found[1].failure is None or context.refused(*context.names("beside")):
         return
     inputs, failure = found[0], found[1].failure

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.values import Argument
 
 _SET = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)\+?=", re.MULTILINE)
-_SET_APART = re.compile(
+_SPACED_ASSIGNMENT = re.compile(
     r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]+=|^[ \t]*([A-Za-z_]\w*)=[ \t]+[\w./]", re.MULTILINE
 )
 _OPTIONS = re.compile(r"^[ \t]*([A-Za-z_]\w*)=[\"(](?:\s|\\\n)*--\w", re.MULTILINE)
@@ -42,7 +42,7 @@ _PRODUCT = re.compile(r"\$\([ \t]*\$?\{?\w+\}?[ \t]*[*][ \t]*\$?\{?\w+\}?[ \t]*\
 _SOURCES = re.compile(r"^[ \t]*(?:source|\.)[ \t]+\S[^\n]*", re.MULTILINE)
 _ITSELF = re.compile(r"^[ \t]*(?:source|\.)[ \t]+\"?\$\{?(?:0|BASH_SOURCE)(?:\[0\])?\}?\"?[ \t]*$", re.MULTILINE)
 _PORTS = 65535
-_EXPORTED_APART = re.compile(r"^[ \t]*export[ \t]+([A-Za-z_]\w*)[ \t]+=", re.MULTILINE)
+_SPACED_EXPORT = re.compile(r"^[ \t]*export[ \t]+([A-Za-z_]\w*)[ \t]+=", re.MULTILINE)
 _DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n.*?^\t*\2$", re.MULTILINE | re.DOTALL)
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
@@ -71,8 +71,8 @@ def find_unknown_values(context: CheckContext) -> Iterator[Violation]:
     """Report numbers, choices and possible options that are only known at run time, which limits other checks."""
     source, command = read_command(context)
     found: dict[str, tuple[Argument, str]] = {}
-    for one in command.given:
-        value = next((word for word in one.values[: one.takes] if word.text is None), None)
+    for one in command.items:
+        value = next((word for word in one.values[: one.value_count] if word.text is None), None)
         sized = any(row.type in ("int", "float") or row.choices for row in one.definitions)
         if value is not None and sized and value.unknown is not None and value.unknown.reason is not Reason.ENVIRONMENT:
             mark = "$" if value.unknown.reason in (Reason.ARGUMENT, Reason.CONDITION, Reason.LOOP, Reason.INPUT) else ""
@@ -91,7 +91,9 @@ def _option_of(word: Argument, command: ProgramArguments) -> str:
     if len(word.pieces) != 1:
         return ""
     launcher = (f"--{name}" for name, value in command.launch.options.items() if value is word)
-    return next((one.name for one in command.given if one.takes == 1 and one.values[:1] == (word,)), next(launcher, ""))
+    return next(
+        (one.name for one in command.items if one.value_count == 1 and one.values[:1] == (word,)), next(launcher, "")
+    )
 
 
 def find_misspelt_variables(context: CheckContext) -> Iterator[Violation]:
@@ -109,7 +111,7 @@ def _misspelt(source: LaunchSource, command: ProgramArguments) -> Iterator[tuple
     text = _blank_comments(source.script.text)
     names = list(dict.fromkeys(_SET.findall(text)))
     unused = [name for name in names if not _is_used(name, text)]
-    apart = {name for pair in _SET_APART.findall(text) for name in pair if name}
+    apart = {name for pair in _SPACED_ASSIGNMENT.findall(text) for name in pair if name}
     for name, word in _unknown(command):
         if name in apart:
             yield name, word, "blank", ""
@@ -199,11 +201,11 @@ def find_endless_sourcing(context: CheckContext) -> Iterator[Violation]:
         yield Violation((), span=source.script.span(*(match.span() if match else (0, 0))))
 
 
-def find_apart_exports(context: CheckContext) -> Iterator[Violation]:
+def find_spaced_exports(context: CheckContext) -> Iterator[Violation]:
     """Report ``export NAME = value``: bash reads three names, one of them invalid."""
     source, _ = read_command(context)
     text = _DOCUMENT.sub(_blanks, _COMMENT.sub(_blanks, source.script.text))
-    for match in _EXPORTED_APART.finditer(text):
+    for match in _SPACED_EXPORT.finditer(text):
         yield Violation((), "default", {"name": match[1]}, span=source.script.span(match.start(1), match.end(1)))
 
 
@@ -306,9 +308,9 @@ def find_missing_connections(context: CheckContext) -> Iterator[Violation]:
     source, command = read_command(context)
     tensor = command.integer("tensor_model_parallel_size")
     others = ("use_torch_fsdp2", "use_custom_fsdp")
-    if len(command.given) < FULL_SCRIPT or _CONNECTIONS in command.launch.environment or source.launches.unknown:
+    if len(command.items) < FULL_SCRIPT or _CONNECTIONS in command.launch.environment or source.launches.unknown:
         return
-    if tensor and tensor > 1 and command.surely("sequence_parallel") and all(map(command.surely_not, others)):
+    if tensor and tensor > 1 and command.is_on("sequence_parallel") and all(map(command.is_off, others)):
         own = re.search(rf"^[ \t]*{_CONNECTIONS}=", source.script.text, re.MULTILINE)
         exported = re.search(rf"\bexport\b[^\n]*\b{_CONNECTIONS}\b|\bset[ \t]+-\w*a", source.script.text)
         message = "own" if own and not exported else "default"

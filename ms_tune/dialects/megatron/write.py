@@ -80,7 +80,7 @@ def _placements(cells: Cells, release: str, experts: AbstractSet[int], *, latent
         layers=len(cells.layers),
         stages=cells.stages,
         layers_of_chunk=most if cells.chunks > 1 else None,
-        ahead=len(cells.behind) or None,
+        ahead=len(cells.mtp_layers) or None,
         experts=len(experts) or None,
         dense=first or None,
         grouped=bool(experts),
@@ -179,7 +179,7 @@ def _differing(inputs: MegatronInputs, wanted: Sequence[Act]) -> tuple[int, int]
 
 def write_layers(draft: SettingsDraft) -> None:
     """Write arguments, True for a switch. Differences from the plan are found when they are read back."""
-    if draft.choices.named[SWAP]:
+    if draft.choices.layers_by_name[SWAP]:
         draft.say("swap-arguments", Severity.ERROR)
     for attribute in ("comm_patterns", "select_excludes", "comm_excludes"):
         for name, chosen in draft.choices.layers(attribute).items():

@@ -36,7 +36,7 @@ _SHOWN = 4  # maximum examples in one message
 _PLAIN_DOT = re.compile(r"(?<!\\)\.(?![*+?{])")
 
 
-def find_traps(
+def find_silent_problems(
     inputs: RecomputeInputs,
     placement: Placement | None,
     layers: Sequence[LayerSpec],
@@ -56,17 +56,17 @@ def find_traps(
         message = msg("layers.interleave-off", chunks=inputs.interleave_num)
         yield Diagnostic("interleave-off", Severity.WARNING, message)
     if inputs.swap is not NO_SWAP:
-        yield from _unheard_swap_traps(inputs.swap, legacy=inputs.legacy)
+        yield from _find_unread_swap(inputs.swap, legacy=inputs.legacy)
     if placement is None:
         return
     if inputs.offset != 0 or inputs.start_stage or not placement.cells:  # otherwise all cells are equal
-        yield from _placement_traps(inputs, placement)
+        yield from _find_placement_problems(inputs, placement)
     for key, value in zip(KEYS, inputs.values, strict=True):
         if value:
-            yield from _value_traps(key, value, inputs, placement)
+            yield from _find_value_problems(key, value, inputs, placement)
     yield from swap_traps
     if any(map(attrgetter("overridden"), layers)) and len(layers) == len(placement.cells):
-        yield from _hidden_traps(inputs, reached, layers)
+        yield from _find_hidden_patterns(inputs, reached, layers)
     if inputs.mtp_layers and layers and not inputs.legacy and not inputs.reduced:
         last = layers[-1]  # prediction layers come after all others, and lists have no entries for them (1.7 to 2.1)
         if last.recompute is not RecomputeMode.NONE or last.swap:
@@ -74,7 +74,7 @@ def find_traps(
             yield Diagnostic("ahead-as-last", Severity.INFO, message)
 
 
-def _unheard_swap_traps(section: SwapValues, *, legacy: bool) -> Iterator[Diagnostic]:
+def _find_unread_swap(section: SwapValues, *, legacy: bool) -> Iterator[Diagnostic]:
     if section.swap is True and not legacy:
         # `TransformerOpParallelConfig.to_dict`, which passes settings to such models, drops swap.
         yield Diagnostic("swap-dropped", Severity.WARNING, msg("layers.swap-dropped"))
@@ -83,7 +83,7 @@ def _unheard_swap_traps(section: SwapValues, *, legacy: bool) -> Iterator[Diagno
         yield Diagnostic("swap-off", Severity.INFO, msg("layers.swap-off", keys=", ".join(unused)))
 
 
-def _placement_traps(inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:
+def _find_placement_problems(inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:
     negative = [str(count) for row in placement.counts for count in row if count < 0]
     if negative:
         message = msg("layers.cell-negative", counts=_examples(negative), version=inputs.version)
@@ -113,19 +113,21 @@ def _placement_traps(inputs: RecomputeInputs, placement: Placement) -> Iterator[
         yield Diagnostic("stage-empty", Severity.INFO, message)
 
 
-def _value_traps(key: str, value: Any, inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:  # noqa: ANN401 - the value as in the config
+def _find_value_problems(key: str, value: Any, inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:  # noqa: ANN401 - the value as in the config
     has_patterns = key != "recompute" and is_patterns(value)
     named = [(key, value)] if not has_patterns and not key.endswith("_exclude") else []
     if isinstance(value, dict):
         named = [(f"{key}[{str(pattern)!r}]", item) for pattern, item in value.items()]
     for name, item in named if inputs.swaps.swap is not True else ():
         if isinstance(item, (list, tuple)) and item:
-            yield from _list_traps(name, item, inputs, placement)
+            yield from _find_list_problems(name, item, inputs, placement)
     if has_patterns or (key != "recompute" and isinstance(value, dict)):
-        yield from _pattern_traps(key, value)
+        yield from _find_pattern_problems(key, value)
 
 
-def _list_traps(name: str, value: Sequence[Any], inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:
+def _find_list_problems(
+    name: str, value: Sequence[Any], inputs: RecomputeInputs, placement: Placement
+) -> Iterator[Diagnostic]:
     if is_patterns(value):
         yield Diagnostic("strings-mean-all", Severity.WARNING, msg("layers.strings-mean-all", name=name))
         return
@@ -159,13 +161,13 @@ def _examples(items: Sequence[str]) -> str:
     return ", ".join(items[:_SHOWN]) + more
 
 
-def _pattern_traps(key: str, patterns: Iterable[object]) -> Iterator[Diagnostic]:
+def _find_pattern_problems(key: str, patterns: Iterable[object]) -> Iterator[Diagnostic]:
     """Report patterns that can match nothing, or more than any operator (``LayerSetting.set_pattern_recompute``)."""
     for pattern in patterns:
         if not isinstance(pattern, str):
             continue
         segments = pattern.split(r"\.")
-        trap = _segment_trap(segments)
+        trap = _find_segment_problem(segments)
         if trap:
             meant = pattern.replace(r"\.", ".").replace(".", r"\.")
             severity = (
@@ -174,7 +176,7 @@ def _pattern_traps(key: str, patterns: Iterable[object]) -> Iterator[Diagnostic]
             yield Diagnostic(trap, severity, msg(f"layers.{trap}", key=key, pattern=pattern, meant=meant))
 
 
-def _segment_trap(segments: Sequence[str]) -> str | None:
+def _find_segment_problem(segments: Sequence[str]) -> str | None:
     if any(map(pattern_fault, segments)):
         return "pattern-invalid"
     if not all(segments):
@@ -188,7 +190,7 @@ def _segment_trap(segments: Sequence[str]) -> str | None:
     return None
 
 
-def _hidden_traps(
+def _find_hidden_patterns(
     inputs: RecomputeInputs, reached: Mapping[str, Mapping[str, bool]], layers: Sequence[LayerSpec]
 ) -> Iterator[Diagnostic]:
     """Report patterns that apply only to fully recomputed layers."""

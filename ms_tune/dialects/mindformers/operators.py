@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import Failure, FrameworkStop, as_written, unmatched_cells
+from ms_tune.dialects import Failure, FrameworkStop, report_literal_patterns, unmatched_cells
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.mindformers.recompute import DEFAULT_PATTERNS, failure_problem, normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ms_tune.facts.models import ModelConfig
 
 
-def known_layers(facts: ModelConfig, inputs: RecomputeInputs) -> LayerModel | None:
+def find_layer_model(facts: ModelConfig, inputs: RecomputeInputs) -> LayerModel | None:
     """Return the layers of a model if they are known, regardless of the config's patterns."""
     if inputs.legacy:
         return _legacy_model(facts, inputs.layers)
@@ -82,9 +82,9 @@ class OperatorMatches:
 
 
 @lru_cache(maxsize=4096)  # a thousand layers share two trees
-def find(tree: Tree, pattern: str, *, takes_cells: bool, suffix: str = "") -> OperatorMatches:
-    """Match a pattern in a layer (with ``takes_cells`` also cells); the framework logs each name with the suffix."""
-    search = _OperatorSearch(takes_cells, suffix)
+def find(tree: Tree, pattern: str, *, matches_cells: bool, suffix: str = "") -> OperatorMatches:
+    """Match a pattern in a layer (with ``matches_cells`` also cells); the framework logs each name with the suffix."""
+    search = _OperatorSearch(matches_cells, suffix)
     text = search.walk(tree, split_pattern(pattern), "")
     return OperatorMatches(tuple(search.operators), tuple(search.cells), text)
 
@@ -93,7 +93,7 @@ def find(tree: Tree, pattern: str, *, takes_cells: bool, suffix: str = "") -> Op
 class _OperatorSearch:
     """The search for one pattern in a tree."""
 
-    takes_cells: bool
+    matches_cells: bool
     suffix: str
     operators: list[str] = field(default_factory=list)
     cells: list[str] = field(default_factory=list)
@@ -113,12 +113,12 @@ class _OperatorSearch:
         for name, _ in tree.cells:
             if full_match(head, name):
                 self.cells.append(f"{path}.{name}"[1:])
-                if self.takes_cells:
+                if self.matches_cells:
                     text = f"{path}.{name}{self.suffix}"
         return text
 
 
-def seen_in(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel | None) -> LayerPlan:
+def keep_matching_patterns(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel | None) -> LayerPlan:
     """Reduce the plan to the patterns that match in the model's layers; if these are unknown, add a note."""
     # The network is wrapped, where sequence pipelines may fail, only after its layers are set.
     wrapped = plan.failure is not None and inputs.sequence_splits > 1
@@ -127,7 +127,7 @@ def seen_in(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel | None) 
     if stopped is not None:
         return stopped
     problems = list(find_unmatched(inputs, plan, model)) if model is not None else []
-    seen = narrowed(plan, model) if model is not None else None
+    seen = select_matching(plan, model) if model is not None else None
     # Full recomputation does not depend on the operators in a layer.
     known = model if model is not None and seen is not None else bare_model("")
     log = (*plan.log, *layer_lines(inputs, plan, known), *ahead_lines(inputs, plan, known))
@@ -140,7 +140,7 @@ def seen_in(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel | None) 
             log=log,
             matches=found,
         )
-    return plan._replace(problems=(*plan.problems, *problems, *as_written(plan.layers)), log=log)
+    return plan._replace(problems=(*plan.problems, *problems, *report_literal_patterns(plan.layers)), log=log)
 
 
 def find_failure(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) -> LayerPlan | None:
@@ -171,11 +171,11 @@ def _look_up(layer: LayerSpec, tree: Tree, *, timed: bool) -> None:
     prefetches = [(swap.target, swap.prefetch) for swap in layer.swap if swap.target]
     for pattern in (*patterns, *(target for target, _ in prefetches)):
         try:
-            find(tree, pattern, takes_cells=True)
+            find(tree, pattern, matches_cells=True)
         except re.error as error:
             stop_at(pattern, error, timed=timed)
     for target, prefetch in prefetches:
-        found = find(tree, target, takes_cells=True)
+        found = find(tree, target, matches_cells=True)
         if found.operators:
             check_prefetch(prefetch, "Primitive._offload")
         if found.cells:
@@ -197,7 +197,7 @@ def find_unmatched(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) 
 
 
 def _own_problem(plan: LayerPlan, model: LayerModel, key: str, pattern: str) -> Iterator[Diagnostic]:
-    outcome = _anywhere(model, pattern, takes_cells=key in _TAKE_CELLS)
+    outcome = _anywhere(model, pattern, matches_cells=key in _TAKE_CELLS)
     if outcome == "operator":
         yield from _cell_problem(plan, model, key, (pattern,))
     elif outcome != "unknown":
@@ -210,7 +210,7 @@ def _default_problem(
     plan: LayerPlan, model: LayerModel, key: str, patterns: Sequence[str], default: Sequence[str]
 ) -> Iterator[Diagnostic]:
     """Report default patterns if none matches; a model has only some of them: those for experts or those without."""
-    outcomes = {_anywhere(model, pattern, takes_cells=key in _TAKE_CELLS) for pattern in patterns}
+    outcomes = {_anywhere(model, pattern, matches_cells=key in _TAKE_CELLS) for pattern in patterns}
     if "operator" in outcomes:
         yield from _cell_problem(plan, model, key, patterns)
     elif tuple(patterns) == tuple(default):
@@ -225,7 +225,7 @@ def _cell_problem(plan: LayerPlan, model: LayerModel, key: str, patterns: Sequen
         asked = [pattern for pattern in patterns if pattern in _switched_on(layer, key)]
         tree = model.tree(layer.layer)
         if asked and tree is not None:
-            hit = any(_finds(tree, pattern, takes_cells=key in _TAKE_CELLS) for pattern in asked)
+            hit = any(_finds(tree, pattern, matches_cells=key in _TAKE_CELLS) for pattern in asked)
             found[layer.chunk, layer.stage, layer.layer] = hit
     everywhere = len(found) == sum(layer.recompute is not RecomputeMode.FULL for layer in plan.layers)
     problem = unmatched_cells(key, ", ".join(patterns), found, everywhere=everywhere)
@@ -240,31 +240,33 @@ def _switched_on(layer: LayerSpec, key: str) -> Sequence[str]:
     return patterns
 
 
-def _anywhere(model: LayerModel, pattern: str, *, takes_cells: bool) -> str:
+def _anywhere(model: LayerModel, pattern: str, *, matches_cells: bool) -> str:
     """Return the best match in any layer: ``operator`` (or an equivalent), ``cell``, ``nothing``, or ``unknown``."""
     best = "nothing"
     for tree in model.every:
         try:
-            found = find(tree, pattern, takes_cells=takes_cells)
+            found = find(tree, pattern, matches_cells=matches_cells)
         except re.error:
             return "unknown"  # reported elsewhere
-        if found.operators or (takes_cells and found.cells):
+        if found.operators or (matches_cells and found.cells):
             return "operator"
         if found.cells:
             best = "cell"
     return best
 
 
-def _finds(tree: Tree, pattern: str, *, takes_cells: bool) -> tuple[str, ...]:
+def _finds(tree: Tree, pattern: str, *, matches_cells: bool) -> tuple[str, ...]:
     """Return the paths in a layer that a pattern matches and affects."""
     try:
-        found = find(tree, pattern, takes_cells=takes_cells)
+        found = find(tree, pattern, matches_cells=matches_cells)
     except re.error:
         return ()
-    return (*found.operators, *(found.cells if takes_cells else ()))
+    return (*found.operators, *(found.cells if matches_cells else ()))
 
 
-def narrowed(plan: LayerPlan, model: LayerModel) -> tuple[tuple[LayerSpec, ...], dict[str, tuple[str, ...]]] | None:
+def select_matching(
+    plan: LayerPlan, model: LayerModel
+) -> tuple[tuple[LayerSpec, ...], dict[str, tuple[str, ...]]] | None:
     """Return the layers with only their matching patterns, and the matches of each; None if the model's layers are unknown."""
     trees = [model.tree(layer.layer) for layer in plan.layers]
     if plan.formative is None or None in trees:
@@ -272,11 +274,11 @@ def narrowed(plan: LayerPlan, model: LayerModel) -> tuple[tuple[LayerSpec, ...],
     selected = plan.formative["select_recompute"]
     found: dict[str, dict[str, None]] = {}
 
-    def kept(patterns: Iterable[str], tree: Tree, *, takes_cells: bool | None = None) -> tuple[str, ...]:
+    def match_patterns(patterns: Iterable[str], tree: Tree, *, matches_cells: bool | None = None) -> tuple[str, ...]:
         hits = []
         for pattern in patterns:
-            cells = pattern in selected if takes_cells is None else takes_cells
-            paths = _finds(tree, pattern, takes_cells=cells)
+            cells = pattern in selected if matches_cells is None else matches_cells
+            paths = _finds(tree, pattern, matches_cells=cells)
             if paths:
                 found.setdefault(pattern, {}).update(dict.fromkeys(paths))
                 hits.append(pattern)
@@ -285,19 +287,19 @@ def narrowed(plan: LayerPlan, model: LayerModel) -> tuple[tuple[LayerSpec, ...],
     layers = []
     for layer, tree in zip(plan.layers, trees, strict=True):
         assert tree is not None  # noqa: S101 - checked above
-        targets = kept([swap.target for swap in layer.swap if swap.target], tree, takes_cells=True)
-        select = kept(layer.select_patterns, tree, takes_cells=True)
-        comm = kept(layer.comm_patterns, tree, takes_cells=False)
+        targets = match_patterns([swap.target for swap in layer.swap if swap.target], tree, matches_cells=True)
+        select = match_patterns(layer.select_patterns, tree, matches_cells=True)
+        comm = match_patterns(layer.comm_patterns, tree, matches_cells=False)
         mode = RecomputeMode.SELECT if select else RecomputeMode.COMM if comm else RecomputeMode.NONE
         layers.append(
             layer._replace(
                 recompute=RecomputeMode.FULL if layer.recompute is RecomputeMode.FULL else mode,
                 select_patterns=select,
                 comm_patterns=comm,
-                select_excludes=kept(layer.select_excludes, tree, takes_cells=False),
-                comm_excludes=kept(layer.comm_excludes, tree, takes_cells=False),
+                select_excludes=match_patterns(layer.select_excludes, tree, matches_cells=False),
+                comm_excludes=match_patterns(layer.comm_excludes, tree, matches_cells=False),
                 swap=tuple(one for one in layer.swap if not one.target or one.target in targets),
-                overridden=kept(layer.overridden, tree),
+                overridden=match_patterns(layer.overridden, tree),
             )
         )
     return tuple(layers), {pattern: tuple(paths) for pattern, paths in found.items()}
@@ -354,7 +356,7 @@ def _log_layer(
         if not swap.target:
             lines.append(layer_swap_line(number, swap, layer_swap))
             continue
-        text = find(tree, swap.target, takes_cells=True, suffix=f", value={swap.prefetch}").text
+        text = find(tree, swap.target, matches_cells=True, suffix=f", value={swap.prefetch}").text
         if text:
             texts.append(text)
     if texts:
@@ -369,11 +371,11 @@ _EXPECTED: Mapping[bool, str] = {
 
 
 def _log_patterns(what: str, number: int, tree: Tree, patterns: Sequence[str], lines: list[str]) -> None:
-    excludes, takes_cells = what.endswith("exclude"), what.startswith("select recompute") and "exclude" not in what
+    excludes, matches_cells = what.endswith("exclude"), what.startswith("select recompute") and "exclude" not in what
     texts = []
     for pattern in patterns:
-        found = find(tree, pattern, takes_cells=takes_cells)
-        if not takes_cells:
+        found = find(tree, pattern, matches_cells=matches_cells)
+        if not matches_cells:
             for path in found.cells:
                 shown = path if "." in path else f".{path}"
                 lines.append(f"{_EXPECTED[excludes]} {shown} {_NOT_AN_OPERATOR}")

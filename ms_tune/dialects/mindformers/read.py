@@ -64,10 +64,10 @@ def plan_layers(job: JobView) -> LayerPlan:
     plan = normalize(inputs)
     # The lists are logged once more for multi-token prediction layers.
     if any((*inputs.values[1:], inputs.swaps.swap)) or inputs.mtp_layers:
-        from ms_tune.dialects.mindformers.operators import known_layers, seen_in  # noqa: PLC0415 - start-up time
+        from ms_tune.dialects.mindformers.operators import find_layer_model, keep_matching_patterns  # noqa: PLC0415 - start-up time
 
         wanted = any((*inputs.values, inputs.swaps.swap))  # otherwise patterns are absent
-        plan = seen_in(inputs, plan, known_layers(model, inputs) if wanted else None)
+        plan = keep_matching_patterns(inputs, plan, find_layer_model(model, inputs) if wanted else None)
     else:  # at most whole layers, whose operators do not matter
         whole = [layer.layer for layer in plan.layers if layer.recompute is RecomputeMode.FULL]
         plan = plan._replace(log=(*plan.log, *[f"Set full recompute at layer {layer}" for layer in whole]))
@@ -98,31 +98,31 @@ def read_inputs(job: JobView, *, fewest: int = 1) -> RecomputeInputs:
     source, model = job.source, job.model
     reader, release, legacy = _ConfigReader(source, model), model.release, is_legacy(source.data)
     # Legacy models in the wheels ignore this setting; DeepSeek in the folder `research` uses it.
-    mtp = 0 if legacy and model.known else reader.whole((*_MODEL, MTP_LAYERS))
+    mtp = 0 if legacy and model.known else reader.read_integer((*_MODEL, MTP_LAYERS))
     interleave, scheduler = reader.pipeline_config() if source.get(_PIPELINE[:1]) is not None else (False, "1f1b")
     recompute = reader.section(_RECOMPUTE, (*KEYS, *_FLAGS))
     flags = {name: reader.flag((*_RECOMPUTE, name)) for name in _FLAGS if name in recompute}
     section = reader.section(_SWAP, _SWAP_KEYS)  # the framework itself validates the values
     reader.section(_MODEL)
     layers, offset = job.layers, model.value("offset")
-    if layers is None or reader.written(LAYERS) is not None:
-        layers = reader.whole((*_MODEL, LAYERS), minimum=fewest, otherwise=-1)
+    if layers is None or reader.written_field(LAYERS) is not None:
+        layers = reader.read_integer((*_MODEL, LAYERS), minimum=fewest, otherwise=-1)
         if layers < 0:
             reader.no_layer_count()
     checked = RecomputeValues(*[recompute.get(key, False) for key in KEYS])
     return RecomputeInputs(
         layers=layers + (mtp if legacy else 0),  # legacy DeepSeek models count their prediction layers too
-        stages=(reader.whole((*_PARALLEL, "pipeline_stage")) or 1) if splits_network(source) else 1,
+        stages=(reader.read_integer((*_PARALLEL, "pipeline_stage")) or 1) if splits_network(source) else 1,
         offset=0 if offset is UNKNOWN else offset,
         interleave=interleave,
         interleave_num=reader.chunks(legacy=legacy),
         scheduler=scheduler,
         legacy=legacy,
-        stage_num=reader.whole((*_MODEL, "stage_num")) if legacy else 0,
-        start_stage=reader.whole((*_MODEL, "start_stage")) if legacy else 0,
+        stage_num=reader.read_integer((*_MODEL, "stage_num")) if legacy else 0,
+        start_stage=reader.read_integer((*_MODEL, "start_stage")) if legacy else 0,
         mtp_layers=mtp,
-        micro_batches=reader.whole((*_PARALLEL, "micro_batch_num"), minimum=1),
-        sequence_splits=reader.whole((*_PARALLEL, "seq_split_num"), minimum=1),
+        micro_batches=reader.read_integer((*_PARALLEL, "micro_batch_num"), minimum=1),
+        sequence_splits=reader.read_integer((*_PARALLEL, "seq_split_num"), minimum=1),
         slice_activation=flags.get("recompute_slice_activation", False),
         # 1.6 passes only the first value to such a model (`get_recompute` in `transformer_config_utils.py`).
         values=RecomputeValues(checked.recompute) if release == "1.6" and not legacy else checked,
@@ -278,12 +278,12 @@ class _ConfigReader(Record):
 
     def fail(self, path: KeyPath, message: Message, hint: Message | None = None) -> NoReturn:
         """Raise ConfigError at a key path."""
-        raise self.source.saying(path).wrong(path, message, hint, at_key=True)
+        raise self.source.find_file(path).wrong(path, message, hint, at_key=True)
 
     def no_layer_count(self) -> NoReturn:
         """Raise ConfigError for a missing number of layers."""
         folder = model_folder(self.source.data)
-        if folder is not None and self.source.beside is None:
+        if folder is not None and self.source.model_config is None:
             self.fail(_MODEL, msg("normalize.no-model-folder", folder=folder), msg("normalize.no-model-folder.hint"))
         self.fail(_MODEL, msg("normalize.no-layer-count"), msg("normalize.no-layer-count.hint"))
 
@@ -306,19 +306,19 @@ class _ConfigReader(Record):
             self.fail(path, msg("normalize.not-a-flag", name=path[-1], value=value))
         return value
 
-    def written(self, name: str) -> Field | None:
+    def written_field(self, name: str) -> Field | None:
         """Return a field of the model as written, under one name or several with the same value."""
-        found = [field for field in self.model.written(name) if field.value is not None]
+        found = [field for field in self.model.written_fields(name) if field.value is not None]
         for field in found[1:]:
             if field.value != found[0].value:
                 first, second = ((one.path or ("",))[-1] for one in (found[0], field))
                 self.fail(field.path or _MODEL, msg("normalize.two-names", first=first, second=second))
         return found[0] if found else None
 
-    def whole(self, path: KeyPath, *, minimum: int = 0, otherwise: int = 0) -> int:
+    def read_integer(self, path: KeyPath, *, minimum: int = 0, otherwise: int = 0) -> int:
         """Return a whole number; null means the default. A model's field defaults to its class's value or ``otherwise``."""
         if path[:-1] == _MODEL:
-            field = self.written(str(path[-1])) or self.model.field(str(path[-1]))
+            field = self.written_field(str(path[-1])) or self.model.field(str(path[-1]))
             path, value = field.path or path, field.value
             if value in (None, UNKNOWN):
                 return otherwise
@@ -334,7 +334,7 @@ class _ConfigReader(Record):
     def chunks(self, *, legacy: bool) -> int | None:
         """Return ``pp_interleave_num``, any whole number; if missing, 1 for legacy models, None for others."""
         name = "pp_interleave_num" if legacy else "virtual_pipeline_model_parallel_size"
-        field = self.written(name) or self.model.field(name)
+        field = self.written_field(name) or self.model.field(name)
         value = field.value
         if value is UNKNOWN:
             return 1 if legacy else None
@@ -359,7 +359,7 @@ class _ConfigReader(Record):
 
     def core_swap(self) -> SwapValues:
         """Return the swap settings of an Mcore model (not a legacy one)."""
-        written = zip(_SWAP_KEYS, map(self.written, CORE_SWAP), strict=False)
+        written = zip(_SWAP_KEYS, map(self.written_field, CORE_SWAP), strict=False)
         values = {key: field.value for key, field in written if field is not None}
         section = self.section(_MODEL)
         if "swap" not in values and None in [section.get(name, MISSING) for name in names_of("swap")]:

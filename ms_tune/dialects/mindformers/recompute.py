@@ -18,9 +18,9 @@ from functools import partial
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import ENDLESS_LOOP, MINDFORMERS, FrameworkStop, LayerPlan, LayerSpec, failure_of, stop
-from ms_tune.dialects.mindformers.ignored import find_traps
+from ms_tune.dialects.mindformers.ignored import find_silent_problems
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, place_layers
-from ms_tune.dialects.values import ArrayRow, WrittenCount, check_applied, drop_excluded, is_counts, is_patterns
+from ms_tune.dialects.values import ArrayRow, NumpyCount, check_applied, drop_excluded, is_counts, is_patterns
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
@@ -86,8 +86,8 @@ def normalize(inputs: RecomputeInputs) -> LayerPlan:
         failure = failure_of(error, layer)
         problems.append(failure_problem(progress.step, layer, error))
     placement, lists, swap, layers = progress.placement, progress.lists, progress.swap, progress.layers
-    swap_traps = swap.find_traps(inputs, lists, layers) if swap is not None and lists is not None else ()
-    problems += find_traps(inputs, placement, layers, progress.reached, swap_traps)
+    swap_traps = swap.find_silent_problems(inputs, lists, layers) if swap is not None and lists is not None else ()
+    problems += find_silent_problems(inputs, placement, layers, progress.reached, swap_traps)
     for key, pattern in progress.dropped:
         message = msg("layers.pattern-excluded", key=key, pattern=pattern)
         problems.append(Diagnostic("pattern-excluded", Severity.INFO, message))
@@ -329,7 +329,7 @@ def _cut_rows(items: list[object] | tuple[object, ...], counts: Sequence[Sequenc
             _write(items, chunk, ArrayRow(counts[chunk] if row else [0] * len(counts[chunk])))
         elif isinstance(row, (list, tuple)) and not isinstance(row, ArrayRow):
             for column, item in enumerate(row):
-                if not isinstance(item, int) or isinstance(item, WrittenCount):
+                if not isinstance(item, int) or isinstance(item, NumpyCount):
                     _stop_at_list(items, item)
                 _write(row, column, _clamp(item, counts, chunk, column))
         else:
@@ -345,7 +345,7 @@ def _clamp(item: int, counts: Sequence[Sequence[int]], chunk: int, column: int) 
     if column >= len(counts[chunk]):
         _stop_at_index(column, len(counts[chunk]), axis=0 if item is True else 1)
     limit = counts[chunk][column]
-    return WrittenCount(limit) if item is True or limit < item else item
+    return NumpyCount(limit) if item is True or limit < item else item
 
 
 def _write(items: list[Any] | tuple[Any, ...], index: int, value: object) -> None:
@@ -373,7 +373,7 @@ def _reverse_second(items: list[Any] | tuple[Any, ...]) -> None:
 
 def _stop_at_list(value: object, item: object = None) -> NoReturn:
     # The framework mentions select_recompute here for any value.
-    why = msg("layers.why.written-twice") if isinstance(item, (WrittenCount, ArrayRow)) else None
+    why = msg("layers.why.written-twice") if isinstance(item, (NumpyCount, ArrayRow)) else None
     stop("ValueError", f"Illegal input list for select_recompute: {value}", why)
 
 

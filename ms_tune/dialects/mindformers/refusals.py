@@ -191,7 +191,7 @@ def refused(context: CheckContext) -> Iterator[Violation]:
     yield Violation(_blamed(context, text), params={"error": error})
 
 
-def trap(context: CheckContext) -> Iterator[Violation]:
+def report_problem(context: CheckContext) -> Iterator[Violation]:
     """Report a setting that MindFormers accepts although it is probably a mistake.
 
     The option ``id`` selects the plan's problem (:class:`~ms_tune.dialects.PlanIssue`), ``at`` the key path to point
@@ -225,10 +225,10 @@ def of_everything(context: CheckContext) -> Iterator[Violation]:
     cells = cells_of(network)
     for pattern in dict.fromkeys(used):
         before, _, last = pattern.rpartition(r"\.")
-        within = not before or any(_stands_for(before, name) for name in cells)
+        within = not before or any(_matches_segment(before, name) for name in cells)
         if within and r"\." not in before:
             wrong = pattern_fault(last)
-            if wrong or _stands_for(last, "__class__"):
+            if wrong or _matches_segment(last, "__class__"):
                 params = {"pattern": pattern, "error": wrong}
                 yield Violation(_place_of(context, pattern), "broken" if wrong else "default", params)
 
@@ -241,7 +241,7 @@ def _network(context: CheckContext) -> str | None:
     return "legacy" if startup.is_llama else "glm" if startup.is_glm else None
 
 
-def _stands_for(segment: str, name: str) -> bool:
+def _matches_segment(segment: str, name: str) -> bool:
     return not is_risky(segment) and not pattern_fault(segment) and compile_segment(segment).fullmatch(name) is not None
 
 
@@ -300,7 +300,7 @@ def swap_for_recompute(context: CheckContext) -> Iterator[Violation]:
 def _leads(pattern: str, path: str) -> bool:
     """Return whether a pattern matches a cell or one of its parents."""
     parts, names = pattern.split(r"\."), path.split(".")
-    return len(parts) <= len(names) and all(map(_stands_for, parts, names))
+    return len(parts) <= len(names) and all(map(_matches_segment, parts, names))
 
 
 def _params(problem: Diagnostic) -> dict[str, str]:

@@ -12,7 +12,7 @@ from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, place_layers
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
-from ms_tune.facts.keys import keys_for, known_since, mindspore_values
+from ms_tune.facts.keys import find_first_release, keys_for, mindspore_values
 from ms_tune.facts.models import LAYERS, UNKNOWN, facts_of, is_legacy
 from ms_tune.facts.query import VERSIONS
 from ms_tune.source.yaml import MISSING
@@ -49,11 +49,11 @@ def decided(context: CheckContext) -> Iterator[Violation]:
 def unconverted(context: CheckContext) -> Iterator[Violation]:
     """Report a key without a field: up to 1.8 it stops the run, later it only causes a warning (``convert_to_transformer_config``)."""
     facts = context.model.facts
-    known = facts.keys_known()
+    known = facts.valid_keys()
     for key in map(str, context.mapping("model.model_config")):
         if key in known:
             continue
-        later = known_since(key, context.version)
+        later = find_first_release(key, context.version)
         if later:
             yield Violation((*_MODEL, key), "later", {"since": later}, at_key=True)
         elif facts.name:  # keys that other models remove before the conversion are unknown
@@ -81,7 +81,7 @@ def dense_and_frequency(context: CheckContext) -> Iterator[Violation]:
         broken = isinstance(frequency, int) and not isinstance(frequency, bool) and frequency > 1
     if broken:
         params = {"moe_layer_freq": frequency, "first_k_dense_replace": dense}
-        places = (context.place_of(f"network.{field}") for field in ("moe_layer_freq", "first_k_dense_replace"))
+        places = (context.find_setting(f"network.{field}") for field in ("moe_layer_freq", "first_k_dense_replace"))
         yield Violation(next(filter(None, places), context.section), params=params)
 
 
@@ -92,7 +92,7 @@ _WIDTHS = ("ffn_hidden_size", "moe_ffn_hidden_size", "vocab_size", "hidden_size"
 def unlisted(context: CheckContext) -> Iterator[Violation]:
     """Report a name of one of ``fields`` that is not in the table ``known`` (case-sensitive)."""
     known = mindspore_values(str(context.options["known"]))
-    for field in (field for name in sorted(context.names("fields")) for field in context.model.written(name)):
+    for field in (field for name in sorted(context.names("fields")) for field in context.model.written_fields(name)):
         if field.path is None or field.value is None or field.value is UNKNOWN or field.value in known:
             continue
         similar = closest(str(field.value).lower(), known)
@@ -106,7 +106,7 @@ def widths(context: CheckContext) -> Iterator[Violation]:
     if ways <= 1 or not context.job.startup.splits or is_legacy(context.source.data):
         return
     for name in _WIDTHS:
-        for field in context.model.written(name):
+        for field in context.model.written_fields(name):
             width = field.value
             if field.path and isinstance(width, int) and not isinstance(width, bool) and width > 0 and width % ways:
                 related = ((("parallel_config", "model_parallel"), "ways"),)
@@ -188,7 +188,7 @@ def _inputs(context: CheckContext) -> tuple[RecomputeInputs | None, KeyPath]:
     """Return the inputs of the placement, or None if the config is incomplete, and the key path of the layer count."""
     model, legacy = context.model, is_legacy(context.source.data)
     layers, place = model.layers, model.field(LAYERS).path
-    if layers is None or len(model.written(LAYERS)) > 1 or _is_part(context):
+    if layers is None or len(model.written_fields(LAYERS)) > 1 or _is_part(context):
         return None, ()
     if place is None and (context.get("base_config") or (legacy and context.get("pretrained_model_dir"))):
         return None, ()  # another file may define it

@@ -50,7 +50,7 @@ def _a(kind: type, name: str, *, nullable: bool = False) -> Demand:
     return demand
 
 
-def _whole(least: int, most: int | None = None, *, switch: bool = False) -> Demand:
+def _require_integer(least: int, most: int | None = None, *, switch: bool = False) -> Demand:
     """Require a whole number; ``switch`` also allows a Boolean."""
 
     def demand(value: object) -> str:
@@ -61,7 +61,7 @@ def _whole(least: int, most: int | None = None, *, switch: bool = False) -> Dema
     return demand
 
 
-def _one_of(*names: str) -> Demand:
+def _require_choice(*names: str) -> Demand:
     return lambda value: "" if isinstance(value, str) and value in names else " | ".join(names)
 
 
@@ -91,9 +91,9 @@ def _of_optimizer(value: object) -> str:
     wanted = _section(
         {
             "gradient_accumulation_shard": _BOOL,
-            "parallel_optimizer_threshold": _whole(0),
-            "optimizer_weight_shard_size": lambda size: "" if size == -1 else _whole(1)(size),
-            "optimizer_level": _one_of("level1", "level2", "level3"),
+            "parallel_optimizer_threshold": _require_integer(0),
+            "optimizer_weight_shard_size": lambda size: "" if size == -1 else _require_integer(1)(size),
+            "optimizer_level": _require_choice("level1", "level2", "level3"),
         }
     )(value)
     if not wanted and isinstance(value, dict) and "gradient_accumulation_shard" in value:
@@ -128,14 +128,14 @@ def _of_fusion(value: object) -> str:
 
 
 _STAGES = ("parallel_config", "pipeline_stage")
-_SEARCH = _one_of("recursive_programming", "dynamic_programming", "sharding_propagation")
-_POSITION = _whole(0, 2**32 - 1)
+_SEARCH = _require_choice("recursive_programming", "dynamic_programming", "sharding_propagation")
+_POSITION = _require_integer(0, 2**32 - 1)
 _BOOL, _TEXT = _a(bool, "bool"), _a(str, "str")
 _FLAG = _a(bool, "bool", nullable=True)
 # The requirement for `config`; positions of parameters are as in `all_reduce_fusion_config`.
 _FUSION_CONFIGS: Mapping[str, Demand] = {
     "auto": lambda _: "",
-    "size": _whole(0, 2**63 - 1, switch=True),  # MiB
+    "size": _require_integer(0, 2**63 - 1, switch=True),  # MiB
     "index": _indices,
 }
 _FUSED: Mapping[str, Demand] = {
@@ -155,12 +155,12 @@ _DEMANDS: Mapping[str, Demand] = {
     "init_param_in_compile": _truth,
     "dump_local_norm_path": _TEXT,
     "auto_pipeline": lambda value: "" if value is False else "False",  # MindFormers refuses True, MindSpore the rest
-    "global_rank": _whole(0, 4095, switch=True),
-    "pipeline_stages": _whole(1),
-    "pipeline_segments": _whole(1),
-    "optimizer_weight_shard_size": lambda value: _whole(-(10**9))(value) and "int",
-    "grad_accumulation_step": _whole(1),
-    "communi_parallel_mode": _one_of("all_group_parallel", "same_server_group_parallel", "no_group_parallel"),
+    "global_rank": _require_integer(0, 4095, switch=True),
+    "pipeline_stages": _require_integer(1),
+    "pipeline_segments": _require_integer(1),
+    "optimizer_weight_shard_size": lambda value: _require_integer(-(10**9))(value) and "int",
+    "grad_accumulation_step": _require_integer(1),
+    "communi_parallel_mode": _require_choice("all_group_parallel", "same_server_group_parallel", "no_group_parallel"),
     "all_reduce_fusion_config": _indices,
     "parallel_optimizer_config": _of_optimizer,
     "strategy_ckpt_config": _section({"load_file": _TEXT, "save_file": _TEXT, "only_trainable_params": _BOOL}),

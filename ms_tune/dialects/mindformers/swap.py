@@ -14,7 +14,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects import SwapPlan, Warned, stop, tell_trap
+from ms_tune.dialects import SwapPlan, Warned, make_problem, stop
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.values import are_numbers, check_applied, is_patterns
 from ms_tune.enums import RecomputeMode
@@ -43,7 +43,7 @@ _OPERATOR_GAP = " " * 35
 
 
 @contextmanager
-def _pythons_own() -> Iterator[None]:
+def _python_errors_as_stops() -> Iterator[None]:
     """Convert Python's exceptions to FrameworkStop: the framework does the same operations with the same values."""
     try:
         yield
@@ -78,7 +78,7 @@ class SwapEntries:
         self._written_operators = {_DEFAULT_TARGET: [{_PREFETCH: values.default_prefetch, _LAYERS: True}]}
         if values.layer_swap is None and values.op_swap is None:
             return
-        with _pythons_own():
+        with _python_errors_as_stops():
             layers = self._written_layers = _entries(values.layer_swap, "layer_swap")
             if _reach_all(layers, "layer_swap"):
                 self._written_layers = [{_PREFETCH: layers[0][_PREFETCH], _LAYERS: True}]
@@ -115,7 +115,7 @@ class SwapEntries:
         layers = _format_entries(self._written_layers)
         operators = {name: _format_entries(entries) for name, entries in self._written_operators.items()}
         log += [f"Formative layer swap: {layers}", f"Formative op swap: {operators}"]
-        with _pythons_own():
+        with _python_errors_as_stops():
             _log_conflicts(inputs, layers, operators, log)
         self.layers, self.operators = layers, operators
         return {"layer_swap": layers, "op_swap": operators}
@@ -135,27 +135,27 @@ class SwapEntries:
                     plans.append(SwapPlan(pattern, found[_PREFETCH]))
         return tuple(plans)
 
-    def find_traps(
+    def find_silent_problems(
         self, inputs: RecomputeInputs, lists: Mapping[str, Any], layers: Sequence[LayerSpec]
     ) -> Iterator[Diagnostic]:
         """Yield every trap of a plan with swap on."""
         stages = inputs.stage_num or inputs.stages
         # Since 1.8 the stage of a layer is set even with swap on.
         if inputs.version in ("1.6", "1.7") and stages > 1:
-            yield tell_trap("swap-no-stage", Severity.ERROR, stages=stages, version=inputs.version)
+            yield make_problem("swap-no-stage", Severity.ERROR, stages=stages, version=inputs.version)
         excludes = [key for key in KEYS[3:] if getattr(inputs.values, key)]
         if excludes:
-            yield tell_trap("swap-no-exclude", keys=", ".join(excludes))
+            yield make_problem("swap-no-exclude", keys=", ".join(excludes))
         for name, ids in self._name_lists(inputs, lists):
-            yield from _list_traps(name, ids, inputs.layers)
-        yield from _shadow_traps("layer_swap", self.layers)
+            yield from _find_list_problems(name, ids, inputs.layers)
+        yield from _find_shadowed_layers("layer_swap", self.layers)
         for name, entries in self.operators.items():
-            yield from _shadow_traps(f"op_swap[{name!r}]", entries)
+            yield from _find_shadowed_layers(f"op_swap[{name!r}]", entries)
             if any(isinstance(entry[_PREFETCH], bool) for entry in entries):
                 # The framework's own checks accept it because bool is a subclass of int.
-                yield tell_trap("prefetch-flag", Severity.ERROR, pattern=name)
+                yield make_problem("prefetch-flag", Severity.ERROR, pattern=name)
         if layers:
-            yield from _effect_traps(layers)
+            yield from _find_useless_swap(layers)
 
     def _name_lists(self, inputs: RecomputeInputs, lists: Mapping[str, Any]) -> Iterator[tuple[str, bool | LayerList]]:
         yield "recompute", lists["layer_recompute"]
@@ -343,18 +343,18 @@ def layer_swap_line(layer: int, plan: SwapPlan, entries: Sequence[Mapping[str, A
 _SHOWN = 8  # maximum layers in one message
 
 
-def _list_traps(name: str, ids: bool | LayerList, count: int) -> Iterator[Diagnostic]:  # noqa: FBT001 - True means all layers
+def _find_list_problems(name: str, ids: bool | LayerList, count: int) -> Iterator[Diagnostic]:  # noqa: FBT001 - True means all layers
     if isinstance(ids, bool):
         return
     outside = [layer for layer in ids if not 0 <= layer < count]
     if outside:
-        yield tell_trap("swap-outside", name=name, layers=_numbers(outside), last=count - 1)
+        yield make_problem("swap-outside", name=name, layers=_numbers(outside), last=count - 1)
     repeated = sorted(layer for layer, times in Counter(ids).items() if times > 1)
     if repeated:
-        yield tell_trap("swap-repeated", name=name, layers=_numbers(repeated))
+        yield make_problem("swap-repeated", name=name, layers=_numbers(repeated))
 
 
-def _shadow_traps(name: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[Diagnostic]:
+def _find_shadowed_layers(name: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[Diagnostic]:
     """Report layers in a second entry with another prefetch."""
     first: dict[int, object] = {}
     shadowed = set()
@@ -363,23 +363,23 @@ def _shadow_traps(name: str, entries: Sequence[Mapping[str, Any]]) -> Iterator[D
             if first.setdefault(layer, entry[_PREFETCH]) != entry[_PREFETCH]:
                 shadowed.add(layer)
     if shadowed:
-        yield tell_trap("swap-shadowed", name=name, layers=_numbers(sorted(shadowed)))
+        yield make_problem("swap-shadowed", name=name, layers=_numbers(sorted(shadowed)))
 
 
-def _effect_traps(layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
+def _find_useless_swap(layers: Sequence[LayerSpec]) -> Iterator[Diagnostic]:
     """Report swap that recompute makes useless: recompute wins if an operator has both (guide on memory, 1.5)."""
     if not any(plan.swap for plan in layers):
-        yield tell_trap("swap-nothing")
+        yield make_problem("swap-nothing")
     full = [plan.layer for plan in layers if plan.recompute is RecomputeMode.FULL and plan.swap]
     if full:
-        yield tell_trap("swap-recomputed", layers=_numbers(full))
+        yield make_problem("swap-recomputed", layers=_numbers(full))
     patterns: dict[str, list[int]] = {}
     for plan in layers:
         for swap in plan.swap:
             if swap.target in plan.select_patterns:
                 patterns.setdefault(swap.target, []).append(plan.layer)
     for pattern, found in patterns.items():
-        yield tell_trap("swap-select", pattern=pattern, layers=_numbers(found))
+        yield make_problem("swap-select", pattern=pattern, layers=_numbers(found))
 
 
 def _numbers(layers: Iterable[int]) -> str:

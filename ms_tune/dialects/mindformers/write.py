@@ -55,7 +55,7 @@ def write_layers(draft: SettingsDraft) -> None:
         draft.values["model.model_config.pp_interleave_num"] = cells.chunks
         draft.values["parallel.pipeline_config.pipeline_interleave"] = True
         draft.values["parallel.pipeline_config.pipeline_scheduler"] = "1f1b"
-    swapping = bool(draft.choices.named[SWAP])
+    swapping = bool(draft.choices.layers_by_name[SWAP])
     full = {layer.layer for layer in cells.layers if is_full(layer)}
     recompute = _list_layers(draft, "recompute", full, (), by_id=swapping)
     if swapping:
@@ -69,13 +69,13 @@ def write_layers(draft: SettingsDraft) -> None:
         value = _mindformers_patterns(draft, key, attribute, by_id=swapping)
         chosen = draft.values.get(f"recompute_config.{key.removesuffix('_exclude')}")
         # With swap on, exclude lists have no effect; otherwise they remove equivalent patterns.
-        if key.endswith("_exclude") and value and (swapping or _takes_away(value, chosen)):
+        if key.endswith("_exclude") and value and (swapping or _excludes_pattern(value, chosen)):
             draft.say("excludes", Severity.ERROR)
             value = False
         draft.values[f"recompute_config.{key}"] = value
 
 
-def _takes_away(excluded: object, chosen: object) -> bool:
+def _excludes_pattern(excluded: object, chosen: object) -> bool:
     """Return whether an exclude list removes a pattern from the other list, regardless of layers."""
     if not isinstance(excluded, dict) or not isinstance(chosen, dict):
         return False
@@ -91,7 +91,7 @@ def _mindformers_patterns(draft: SettingsDraft, key: str, attribute: str, *, by_
         idle = {
             layer.layer
             for layer in draft.cells.layers
-            if (is_full(layer) and not key.endswith("_exclude")) or not draft.is_there(name, layer)
+            if (is_full(layer) and not key.endswith("_exclude")) or not draft.matches_part(name, layer)
         }
         value = _list_layers(draft, key, set(layers), idle, by_id=by_id)
         if value is not None:

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import parse_specs, tell_trap, unmatched_cells, write_specs
+from ms_tune.dialects import make_problem, parse_specs, unmatched_cells, write_specs
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.plan_checks import accepted, passes
 from ms_tune.dialects.values import is_risky
@@ -26,44 +26,44 @@ if TYPE_CHECKING:
 _OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # prefixes of paths relative to the whole model
 
 
-def find_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
+def find_silent_problems(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
     """Yield every trap that can be determined."""
-    yield from _pipeline_traps(inputs)
+    yield from _find_pipeline_problems(inputs)
     if outcome.ranges is not None:
-        yield from _coverage_traps(inputs, outcome.ranges)
+        yield from _find_coverage_problems(inputs, outcome.ranges)
     elif inputs.stages > 1 and inputs.chunks < 1:
-        yield tell_trap("no-chunks", Severity.ERROR, chunks=inputs.chunks)
-    yield from _off_traps(inputs)
-    yield from _swap_traps(inputs)
-    yield from _pattern_traps(inputs, outcome)
-    yield from _effect_traps(inputs, outcome)
+        yield make_problem("no-chunks", Severity.ERROR, chunks=inputs.chunks)
+    yield from _find_disabled_settings(inputs)
+    yield from _find_swap_problems(inputs)
+    yield from _find_pattern_problems(inputs, outcome)
+    yield from _find_useless_settings(inputs, outcome)
 
 
-def _pipeline_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
+def _find_pipeline_problems(inputs: PynativeInputs) -> Iterator[Diagnostic]:
     if inputs.stages == 1 and inputs.chunks != 1:
-        yield tell_trap("interleave-ignored", chunks=inputs.chunks)
+        yield make_problem("interleave-ignored", chunks=inputs.chunks)
     if inputs.stages == 1 and inputs.layers_per_stage not in (None, "auto"):
-        yield tell_trap("layers-per-stage-ignored")
+        yield make_problem("layers-per-stage-ignored")
 
 
-def _coverage_traps(inputs: PynativeInputs, ranges: Ranges) -> Iterator[Diagnostic]:
+def _find_coverage_problems(inputs: PynativeInputs, ranges: Ranges) -> Iterator[Diagnostic]:
     """Report missing, repeated or misordered layers: the framework builds any ranges, stage by stage."""
     cells = [cell for row in ranges for cell in row]
     beyond = [f"{first}-{last}" for first, last in cells if last >= inputs.layers]
     if beyond:
-        yield tell_trap("layers-beyond", Severity.ERROR, ranges=", ".join(beyond), layers=inputs.layers)
+        yield make_problem("layers-beyond", Severity.ERROR, ranges=", ".join(beyond), layers=inputs.layers)
     seen = Counter(layer for first, last in cells for layer in range(first, min(last, inputs.layers - 1) + 1))
     missing = write_specs(layer for layer in range(inputs.layers) if layer not in seen)
     if missing:
-        yield tell_trap("layers-missing", Severity.ERROR, layers=", ".join(missing))
+        yield make_problem("layers-missing", Severity.ERROR, layers=", ".join(missing))
     twice = write_specs(layer for layer, times in seen.items() if times > 1)
     if twice:
-        yield tell_trap("layers-twice", Severity.ERROR, layers=", ".join(twice))
+        yield make_problem("layers-twice", Severity.ERROR, layers=", ".join(twice))
     if not (missing or twice or beyond) and cells != sorted(cells):
-        yield tell_trap("layers-out-of-order", Severity.ERROR)
+        yield make_problem("layers-out-of-order", Severity.ERROR)
 
 
-def _off_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
+def _find_disabled_settings(inputs: PynativeInputs) -> Iterator[Diagnostic]:
     if inputs.mode == "None":
         given = {
             "full_recompute_layer": inputs.full_layers,
@@ -71,44 +71,44 @@ def _off_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
             "exclude_op": inputs.exclude_op,
         }
         for key in filter(given.get, given):
-            yield tell_trap("mode-none", key=key)
+            yield make_problem("mode-none", key=key)
     elif inputs.mode == "full" and inputs.select_module:
-        yield tell_trap("select-in-full")
+        yield make_problem("select-in-full")
     if not inputs.comm and inputs.comm_module:
-        yield tell_trap("switched-off", switch="recompute_comm.enable", key="select_module")
+        yield make_problem("switched-off", switch="recompute_comm.enable", key="select_module")
     if inputs.stages == 1 and (inputs.mode != "None" or inputs.comm or inputs.swap):
-        yield tell_trap("one-card", Severity.INFO)
+        yield make_problem("one-card", Severity.INFO)
 
 
-def _swap_traps(inputs: PynativeInputs) -> Iterator[Diagnostic]:
+def _find_swap_problems(inputs: PynativeInputs) -> Iterator[Diagnostic]:
     if not inputs.swap:
         for key in ("layer_swap", "op_swap"):
             if getattr(inputs, key):
-                yield tell_trap("switched-off", switch="swap.enable", key=key)
+                yield make_problem("switched-off", switch="swap.enable", key=key)
         return
     if not inputs.layer_swap and not inputs.op_swap:
-        yield tell_trap("swap-of-nothing")
+        yield make_problem("swap-of-nothing")
     entries = [*_entries(inputs.layer_swap), *_entries(inputs.op_swap)]
     if isinstance(inputs.layer_swap, list) and len(inputs.layer_swap) > 1:
-        yield tell_trap("first-entry-only", Severity.ERROR, given=len(inputs.layer_swap))
+        yield make_problem("first-entry-only", Severity.ERROR, given=len(inputs.layer_swap))
     if any("backward_prefetch" in entry for entry in entries):
-        yield tell_trap("prefetch-ignored", prefetch=inputs.prefetch)
+        yield make_problem("prefetch-ignored", prefetch=inputs.prefetch)
     names = Counter(str(entry.get("op_name")) for entry in _entries(inputs.op_swap))
     for name, times in names.items():
         if times > 1 and inputs.version != "2.0":
-            yield tell_trap("last-entry-only", Severity.ERROR, name=name)
+            yield make_problem("last-entry-only", Severity.ERROR, name=name)
 
 
 def _entries(value: object) -> list[dict[object, object]]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def _pattern_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
+def _find_pattern_problems(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
     for key, pattern, layers in outcome.reaches:
         if not any(layers.values()):
             # The framework limits each match to a second; ms-tune skips matches that could take that long.
             name = "pattern-slow" if is_risky(pattern) else "no-match"
-            yield tell_trap(name, key=key, pattern=pattern)
+            yield make_problem(name, key=key, pattern=pattern)
             continue
         # Nothing more applies to a fully recomputed layer.
         asked = {layer: hit for layer, hit in layers.items() if key == "exclude_op" or layer not in outcome.full}
@@ -123,20 +123,20 @@ def _pattern_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator
     for key, value in chosen:
         for pattern in value if isinstance(value, dict) else ():
             if isinstance(pattern, str) and pattern.startswith(_OUTSIDE):
-                yield tell_trap("path-from-outside", Severity.ERROR, key=key, pattern=pattern)
+                yield make_problem("path-from-outside", Severity.ERROR, key=key, pattern=pattern)
 
 
-def _effect_traps(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
+def _find_useless_settings(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
     covered = {layer for layer in outcome.full if layer < inputs.layers}
     if inputs.mtp_layers and len(covered) == inputs.layers and len(outcome.full) < inputs.total:
         first, last = inputs.layers, inputs.total - 1
         text = str(first) if first == last else f"{first}-{last}"
-        yield tell_trap("prediction-layers-left", Severity.INFO, layers=text)
+        yield make_problem("prediction-layers-left", Severity.INFO, layers=text)
     both = sorted(outcome.swapped & outcome.full)
     if both:
-        yield tell_trap("swap-and-recompute", layers=", ".join(write_specs(both)))
+        yield make_problem("swap-and-recompute", layers=", ".join(write_specs(both)))
     if inputs.mode == "select" and inputs.full_layers:
-        yield tell_trap("ranges-unchecked", Severity.INFO)
+        yield make_problem("ranges-unchecked", Severity.INFO)
 
 
 _MODULES: KeyPath = ("recompute", "select_module")

@@ -146,7 +146,7 @@ def _refuse(text: str, path: KeyPath, message: str, **params: object) -> Framewo
     return FrameworkStop("ValueError", text, None, UNEVEN_STAGES, path, message, **params)
 
 
-def place_pynative(layers: int, stages: int, chunks: int, value: Any) -> Ranges:  # noqa: ANN401 - the value as in the config
+def place_layers(layers: int, stages: int, chunks: int, value: Any) -> Ranges:  # noqa: ANN401 - the value as in the config
     """Return each cell's layers, from ``auto`` or from one text per stage with a range per chunk."""
     stop_at_first(check_stages(layers, stages, chunks, value))
     if value == "auto":

@@ -123,11 +123,11 @@ def _inputs(job: JobView) -> PynativeInputs:
             raise source.wrong(("parallelism",), msg("plans.too-many", name=key, limit=_MOST), at_key=True)
     named = [source.get(("recompute", key)) for key in ("select_module", "exclude_op")]
     named += [source.get(("recompute_comm", "select_module")), source.get(("swap", "op_swap"))]
-    modules = known_modules(job) if any(named) else None
+    modules = find_modules(job) if any(named) else None
     return PynativeInputs(*counts, version=model.release, modules=modules, comm_known=False, **values)
 
 
-def known_modules(job: JobView) -> Modules | None:
+def find_modules(job: JobView) -> Modules | None:
     """Return the modules in each layer if the job's model is known, regardless of the settings."""
     model, (layers, mtp_layers) = job.model, layer_counts(job)
     if not model.has_own_layers:
@@ -157,7 +157,7 @@ def _more_than_one_device(data: Mapping[Any, Any]) -> bool:
 
 
 def _count(source: SourceFile, model: ModelConfig, name: str, least: int) -> int:
-    written = [field for field in model.written(name) if field.value is not None]
+    written = [field for field in model.written_fields(name) if field.value is not None]
     if len({repr(field.value) for field in written}) > 1:
         first, second, *_ = (str((field.path or ("",))[-1]) for field in written)
         raise source.wrong(("model", second), msg("normalize.two-names", first=first, second=second), at_key=True)
@@ -231,7 +231,7 @@ def _check_stage_texts(value: object, name: str) -> None:
     stop("TypeError", f"Expected {_STAGE_TYPE} for '{name}', got {type(value).__name__} ({value})")
 
 
-def named_shards(source: SourceFile) -> int | None:
+def read_shards(source: SourceFile) -> int | None:
     """Return the number of data-parallel ranks in the config."""
     shards = section_of(source, "parallelism").get("data_parallel_shard")
     return shards if type(shards) is int and shards > 0 else None

@@ -21,16 +21,16 @@ from ms_tune.dialects import (
     LayerPlan,
     LayerSpec,
     SwapPlan,
-    as_written,
     failure_of,
     failure_problem,
     parse_specs,
+    report_literal_patterns,
     stop,
     stop_at_first,
     write_specs,
 )
-from ms_tune.dialects.mindformers_pynative.ignored import find_traps
-from ms_tune.dialects.mindformers_pynative.placement import PynativeOutcome, place_pynative
+from ms_tune.dialects.mindformers_pynative.ignored import find_silent_problems
+from ms_tune.dialects.mindformers_pynative.placement import PynativeOutcome, place_layers
 from ms_tune.dialects.mindformers_pynative.refusals import check_recompute, check_schedule, check_swap
 from ms_tune.dialects.operators import topmost
 from ms_tune.dialects.values import full_match, pattern_fault
@@ -60,14 +60,14 @@ def normalize_pynative(inputs: PynativeInputs) -> LayerPlan:
         _go(working, outcome)
     except FrameworkStop as error:
         stopped = error
-    problems = tuple(find_traps(inputs, outcome))
+    problems = tuple(find_silent_problems(inputs, outcome))
     if stopped is not None:
         problems = (failure_problem(outcome.step, FRAMEWORK, stopped), *problems)
     complete = stopped is None and outcome.ranges is not None
     counts = tuple(tuple(last - first + 1 for first, last in row) for row in outcome.ranges or ())
     layers = tuple(_layers(working, outcome)) if complete else ()
     modules = {path for paths in (inputs.modules or {}).values() for path in paths}
-    problems = (*problems, *as_written(layers, modules.__contains__))
+    problems = (*problems, *report_literal_patterns(layers, modules.__contains__))
     return LayerPlan(
         dialect=MINDFORMERS_PYNATIVE,
         framework_version=inputs.version,
@@ -89,7 +89,7 @@ def _go(inputs: PynativeInputs, outcome: PynativeOutcome) -> None:
     outcome.step = "placement"
     ranges: Ranges = (((0, inputs.layers - 1),),)
     if inputs.stages > 1:
-        ranges = place_pynative(inputs.layers, inputs.stages, inputs.chunks, inputs.layers_per_stage)
+        ranges = place_layers(inputs.layers, inputs.stages, inputs.chunks, inputs.layers_per_stage)
         if not ranges:
             return
     outcome.ranges = ranges

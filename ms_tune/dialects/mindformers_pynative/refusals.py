@@ -15,7 +15,7 @@ from ms_tune.diagnostics import dotted
 from ms_tune.dialects import FrameworkStop, stop
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.mindformers_pynative.placement import UNEVEN_STAGES, PynativeInputs, check_stages
-from ms_tune.dialects.plan_checks import passes, tell_refused
+from ms_tune.dialects.plan_checks import passes, report_refusals
 from ms_tune.dialects.values import pattern_fault
 from ms_tune.facts.keys import registered
 from ms_tune.facts.models import LAYERS
@@ -217,22 +217,22 @@ def check_schedule(schedule: str, chunks: int) -> None:
 
 def find_bad_structure(context: CheckContext) -> Iterator[Violation]:
     """Report a mode without its required settings, or layers and modules of a wrong form."""
-    return tell_refused(_INCOMPLETE, _all_refused(context))
+    return report_refusals(_INCOMPLETE, _all_refused(context))
 
 
 def find_bad_layers(context: CheckContext) -> Iterator[Violation]:
     """Report layers that are not layer IDs or ranges, too large, or not ascending."""
-    return tell_refused(_BAD_LAYERS, _all_refused(context))
+    return report_refusals(_BAD_LAYERS, _all_refused(context))
 
 
 def find_swap_beyond(context: CheckContext) -> Iterator[Violation]:
     """Report a swap whose last layer plus the prefetch is not below the number of layers."""
-    return tell_refused(_SWAP_BEYOND, _all_refused(context))
+    return report_refusals(_SWAP_BEYOND, _all_refused(context))
 
 
 def find_bad_swap_entries(context: CheckContext) -> Iterator[Violation]:
     """Report swap entries of a wrong form."""
-    return tell_refused(_BAD_SWAP, _all_refused(context))
+    return report_refusals(_BAD_SWAP, _all_refused(context))
 
 
 def _all_refused(context: CheckContext) -> Iterator[FrameworkStop]:
@@ -252,7 +252,7 @@ def _all_refused(context: CheckContext) -> Iterator[FrameworkStop]:
         op_swap=context.get("swap.op_swap"),
     ).copied()
     # Contradictory numbers of layers are reported by another check.
-    same = all(one.value == model.layers for one in model.written(LAYERS))
+    same = all(one.value == model.layers for one in model.written_fields(LAYERS))
     total = model.layers + model.mtp_layers if model.layers is not None and same else None
     if inputs.mode != "None" or inputs.comm:
         yield from check_recompute(inputs, total)
@@ -267,7 +267,7 @@ def find_uneven_stages(context: CheckContext) -> Iterator[Violation]:
     value = context.source.get(("parallelism", "pipeline_parallel_layers_per_stage"), "auto")
     if stages > 1 and (value == "auto" or not isinstance(value, str)) and not passes(context):
         layers = None if context.model.mtp_layers else context.model.layers
-        yield from tell_refused(UNEVEN_STAGES, check_stages(layers, stages, chunks, value))
+        yield from report_refusals(UNEVEN_STAGES, check_stages(layers, stages, chunks, value))
 
 
 _LOADER = ("train_dataset", "dataloader")

@@ -52,12 +52,12 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
     model = Section(data, "model", path, _DIALECT)
     training = Section(data, "training", path, _DIALECT)
     parallelism = read_parallelism(data, path)
-    compute = DType(model.one_of("compute_dtype", _DTYPES, DType.BFLOAT16.value))
-    written = DType(model.one_of("params_dtype", _DTYPES, DType.FLOAT32.value))
+    compute = DType(model.get_choice("compute_dtype", _DTYPES, DType.BFLOAT16.value))
+    written = DType(model.get_choice("params_dtype", _DTYPES, DType.FLOAT32.value))
     # ``layers/linear.py`` of 2.1: weights have the compute format, except norms, the embedding and the projections in
     # ``transformers/attention.py``, which use ``params_dtype``. In 2.0 that applies to all projections and experts.
     parameters, attention = (written, None) if before_2_1() else (compute, written)
-    local = training.known("local_batch_size")
+    local = training.get_or_default("local_batch_size")
     return TrainingConfig(
         shape=_read_shape(model, path, whole=parallelism.context == 1),
         parallelism=parallelism,
@@ -66,9 +66,9 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
             parameters,
             mixed=True,
             gradients=DType.FLOAT32,
-            embedding=DType(model.one_of("embedding_params_dtype", _DTYPES, DType.FLOAT32.value)),
-            norm=DType(model.one_of("layernorm_compute_dtype", _DTYPES, DType.FLOAT32.value)),
-            rotary=DType(model.one_of("rotary_dtype", _DTYPES, DType.FLOAT32.value)),
+            embedding=DType(model.get_choice("embedding_params_dtype", _DTYPES, DType.FLOAT32.value)),
+            norm=DType(model.get_choice("layernorm_compute_dtype", _DTYPES, DType.FLOAT32.value)),
+            rotary=DType(model.get_choice("rotary_dtype", _DTYPES, DType.FLOAT32.value)),
             attention=None if attention is parameters else attention,
             compute=None if compute is parameters else compute,
         ),
@@ -79,22 +79,22 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
 def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
     """Return the parallel degrees; the data-parallel size follows from the devices."""
     section = Section(data, "parallelism", path, _DIALECT)
-    chunks = section.known("pipeline_parallel_interleave_num")
-    tensor = section.known("tensor_parallel")
+    chunks = section.get_or_default("pipeline_parallel_interleave_num")
+    tensor = section.get_or_default("tensor_parallel")
     earlier = before_2_1() and tensor > 1
-    method = section.one_of("context_parallel_method", list(_CONTEXT_METHODS), "colossal")
+    method = section.get_choice("context_parallel_method", list(_CONTEXT_METHODS), "colossal")
     return Parallelism(
         tensor=tensor,
-        pipeline=section.known("pipeline_parallel"),
-        context=section.known("context_parallel"),
-        expert=section.known("expert_parallel"),
+        pipeline=section.get_or_default("pipeline_parallel"),
+        context=section.get_or_default("context_parallel"),
+        expert=section.get_or_default("expert_parallel"),
         virtual_pipeline=chunks if chunks > 1 else None,
         # 2.0 ignores the key: `_apply_spmd_parallelism` leaves `enable_sp` at True.
-        sequence=section.known("sequence_parallel") or earlier,
+        sequence=section.get_or_default("sequence_parallel") or earlier,
         context_method=_CONTEXT_METHODS[method],
         ulysses=section.get("ulysses_degree_in_cp", 1),
-        split_loss=section.known("enable_loss_parallel") and tensor > 1,
-        whole_inside=earlier,
+        split_loss=section.get_or_default("enable_loss_parallel") and tensor > 1,
+        gathers_sequence=earlier,
     )
 
 
@@ -120,7 +120,7 @@ def expert_layers(data: Mapping[str, object], path: Path, layers: int) -> tuple[
 
 def _micro_batches(training: Section, data_parallel: int, local: int, path: Path) -> int:
     """Return the micro-batches per step: global batch size / (data-parallel size x micro-batch size) (``trainer.py``)."""
-    total: int = training.known("global_batch_size")
+    total: int = training.get_or_default("global_batch_size")
     count, rest = divmod(total, max(1, data_parallel) * local)
     if rest or not count:
         raise ConfigError(
@@ -171,9 +171,9 @@ def _read_shape(model: Section, path: Path, *, whole: bool) -> ModelShape:
         experts=_read_experts(model, facts) if model.count("num_moe_experts") else None,
         # ``parallel_core/transformer_config.py``: layout and mask of FlashAttention.
         heads_first=whole,
-        whole_mask=whole and not any(model.get(key, default=False) for key in _COMPRESSED),
+        full_mask=whole and not any(model.get(key, default=False) for key in _COMPRESSED),
         tiled_words=before_2_1(),
-        own_tables=before_2_1(),
+        separate_tables=before_2_1(),
     )
 
 
@@ -203,7 +203,7 @@ def _read_experts(model: Section, facts: ModelFacts) -> Experts:
         shared_split=before_2_1(),
         grouped=True,
         capacity_factor=float(factor) if isinstance(factor, int | float) and factor > 0 else None,
-        router=DType(model.one_of(known[0] if known else "moe_router_dtype", _DTYPES, DType.FLOAT32.value)),
+        router=DType(model.get_choice(known[0] if known else "moe_router_dtype", _DTYPES, DType.FLOAT32.value)),
         tensor_parallel=False,
         fused_order=model.get("moe_permute_fusion", default=False),
     )
@@ -218,14 +218,14 @@ def _read_fraction(model: Section, default: float) -> float:
 def _read_optimizer(data: Mapping[str, object], path: Path, parallelism: Parallelism, *, alone: bool) -> Optimizer:
     """Read the optimizer; on one device nothing is sharded, and each gradient is cast immediately (``trainer.py``)."""
     section = Section(data, "parallelism", path, _DIALECT)
-    policy = section.one_of("reshard_after_forward_policy", ("always", "never", "default"), "default")
+    policy = section.get_choice("reshard_after_forward_policy", ("always", "never", "default"), "default")
     shards = section.raw("data_parallel_shard")
     again = policy == "always" or (policy == "default" and parallelism.pipeline == 1)
     return Optimizer(
         Section(data, "optimizer", path, _DIALECT).get("type", "AdamW"),
         gradient_buffers=not alone,
         sharding=Sharding.NONE if alone else Sharding.PARAMETERS,
-        gathers_again=again,
+        reshards_after_forward=again,
         shards=shards if isinstance(shards, int) and shards > 0 else None,
         keeps_clones=before_2_1(),
     )

@@ -37,8 +37,8 @@ def write_layers(draft: SettingsDraft) -> None:
         draft.values["parallelism.pipeline_parallel_interleave_num"] = cells.chunks
         draft.values["parallelism.pipeline_parallel_layers_per_stage"] = "auto" if cells.stages == 1 else _texts(cells)
     draft.values["model.num_hidden_layers"] = len(cells.layers)
-    if cells.behind:
-        draft.values["model.num_nextn_predict_layers"] = len(cells.behind)
+    if cells.mtp_layers:
+        draft.values["model.num_nextn_predict_layers"] = len(cells.mtp_layers)
     full = write_specs(layer.layer for layer in plan.layers if is_full(layer))
     found = {attribute: _write_modules(draft, attribute) for attribute in LISTS}
     select, comm = found["select_patterns"], found["comm_patterns"]
@@ -151,7 +151,7 @@ def _counts(job: JobView) -> tuple[int, int] | None:
     """Return the numbers of ordinary and multi-token prediction layers in the plan of the model without other settings."""
     data = {key: value for key, value in job.source.data.items() if key not in {*_SECTIONS, "parallelism"}}
     try:
-        plan = job.with_source(job.source.but(data=data)).plan
+        plan = job.with_source(job.source.replace(data=data)).plan
     except MsTuneError:
         return None
     placed = plan.placement[0][0] if plan.placement else 0

@@ -8,9 +8,9 @@ from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.megatron.commands import find_repeats
 from ms_tune.dialects.mindspeed_mm.read import (
     MultimodalSource,
+    iterate_settings,
     of_scripts,
     violation_at,
-    written_settings,
 )
 from ms_tune.errors import closest
 from ms_tune.facts.mindspeed_mm import ever, read, settings, unread
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _REPORTED = 1000
 _CONTEXT_SIZE = "parallel.context_parallel_size"  # Megatron's name for two settings of MindSpeed-MM
 # Features that 26.0 reads under `model` or `parallel`, later releases under `features`.
-_MOVED = {
+_FEATURE_SECTIONS = {
     "parallel": ("recompute", "recompute_plan"),
     "model": (
         *(
@@ -44,8 +44,10 @@ def find_unread_keys(context: CheckContext) -> Iterator[Violation]:
     """Report keys that the release neither declares nor reads: ``BaseArguments`` keeps them, but nothing uses them."""
     release = context.version
     known = {*settings(release), *ever(), *read(release)}
-    moved = {f"{section}.{name}" for section, names in _MOVED.items() for name in names} | {"parallel.pregather"}
-    for number, (path, _) in enumerate(written_settings(context)):
+    moved = {f"{section}.{name}" for section, names in _FEATURE_SECTIONS.items() for name in names} | {
+        "parallel.pregather"
+    }
+    for number, (path, _) in enumerate(iterate_settings(context)):
         dotted = ".".join(path)
         if dotted in known or dotted in moved or number >= _REPORTED:
             continue
@@ -60,7 +62,7 @@ def find_moved_features(context: CheckContext) -> Iterator[Violation]:
     """Report enabled features in a section that the release does not read (``FeaturesApplier`` of ``features/apply_features.py``)."""
     if context.version == "26.0":
         return
-    for section, names in _MOVED.items():
+    for section, names in _FEATURE_SECTIONS.items():
         for name in names:
             value = context.source.get((section, name), MISSING)
             if value is not MISSING and value:
@@ -72,7 +74,7 @@ def find_moved_features(context: CheckContext) -> Iterator[Violation]:
 def find_unread_settings(context: CheckContext) -> Iterator[Violation]:
     """Report declared settings that nothing reads, if their value differs from the default."""
     release = context.version
-    for path, value in written_settings(context):
+    for path, value in iterate_settings(context):
         dotted = ".".join(path)
         if dotted in unread(release) and value and not is_same(value, settings(release)[dotted].default):
             yield Violation(path, at_key=True)

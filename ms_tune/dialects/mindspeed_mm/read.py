@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath, Location
     from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.dialects.megatron.arguments import GivenArgument
+    from ms_tune.dialects.megatron.arguments import ProgramArgument
     from ms_tune.facts.mindspeed_mm import MultimodalSetting
     from ms_tune.source.shell.read import Launch, Launches
     from ms_tune.source.shell.values import Argument
@@ -45,20 +45,20 @@ class MultimodalSource(LaunchSource):
     @cached_property
     def variables(self) -> dict[str, str]:
         """Map the script's plain-text variables to their last values."""
-        return {one.one.name: one.text for one in assignments(self.script.text) if one.text is not None}
+        return {one.assignment.name: one.text for one in assignments(self.script.text) if one.text is not None}
 
-    def given(self, name: str) -> GivenArgument | None:
+    def last_argument(self, name: str) -> ProgramArgument | None:
         """Return the last occurrence of an option."""
-        return self.command.last_named(name)
+        return self.command.last_of(name)
 
     def value_of(self, name: str) -> str | None:
         """Return the value of an option; None if it is missing or only known at run time."""
-        given = self.given(name)
+        given = self.last_argument(name)
         return given.values[0].text if given is not None and given.values else None
 
-    def whole(self, name: str, default: int | None = None) -> int | None:
+    def integer(self, name: str, default: int | None = None) -> int | None:
         """Return an option's whole number or its default; None if it is only known at run time."""
-        if self.given(name) is None:
+        if self.last_argument(name) is None:
             return None if self.command.open else default
         text = self.value_of(name)
         return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None  # noqa: PLR2004
@@ -76,10 +76,10 @@ class MultimodalSource(LaunchSource):
             text = self.variables.get(path)
             number = None if text is None else whole_number(text)
             return (UNKNOWN if text is None else text if number is None else number), None
-        given = self.given(spell_argument(rest))
+        given = self.last_argument(spell_argument(rest))
         if room == "launch" or given is None:
             return super().look_up(name)
-        first = given.values[: given.takes]  # later values do not count
+        first = given.values[: given.value_count]  # later values do not count
         return value_of(replace(given, values=first)), (given.name,)
 
     def files(self) -> Iterator[tuple[str, Argument, Path | None]]:
@@ -87,7 +87,7 @@ class MultimodalSource(LaunchSource):
 
         Placeholders and names that are only known at run time are left out.
         """
-        named = [(one.name, one.values[0]) for one in self.command.given if one.name in _FILES and one.values]
+        named = [(one.name, one.values[0]) for one in self.command.items if one.name in _FILES and one.values]
         program = self.command.launch.program
         if program is not None and (program.text or "").endswith(_TRAINER):
             named += [("config", one) for one in self.command.launch.arguments[:1]]
@@ -136,18 +136,18 @@ def of_scripts(
     """Limit a check to the commands of scripts; it skips all other files of this dialect."""
 
     @wraps(check)
-    def made(context: CheckContext) -> Iterator[Violation]:
+    def check_script(context: CheckContext) -> Iterator[Violation]:
         if isinstance(context.source, MultimodalSource):
             yield from check(context.source)
 
-    return made
+    return check_script
 
 
 def violation_at(
     source: MultimodalSource, option: str, params: Mapping[str, object] | None = None, *, span: Location | None = None
 ) -> Violation:
     """Build a violation located at an option, or else at the program."""
-    given = source.given(option)
+    given = source.last_argument(option)
     if span is None and given is not None:
         span = source.span_of(given.values[0] if given.values else given.word)
     if span is None and source.command.launch.program is not None:
@@ -155,7 +155,7 @@ def violation_at(
     return Violation((option,), params=params or {}, span=span)
 
 
-def written_settings(context: CheckContext) -> Iterator[tuple[tuple[str, ...], object]]:
+def iterate_settings(context: CheckContext) -> Iterator[tuple[tuple[str, ...], object]]:
     """Yield every key of the sections with declared keys, with its path; keys below an unknown one are left out."""
     for section in SECTIONS:
         yield from _below((section,), context.source.data.get(section))
@@ -174,7 +174,7 @@ def declared_settings(context: CheckContext) -> Iterator[tuple[tuple[str, ...], 
     """Yield every key that the release declares, with its path, value and declaration."""
     release = context.version
     model = (((("model", str(key)), value)) for key, value in context.mapping("model").items())
-    for path, value in (*written_settings(context), *model):
+    for path, value in (*iterate_settings(context), *model):
         setting = settings(release).get(".".join(path))
         if setting is not None:
             yield path, value, setting

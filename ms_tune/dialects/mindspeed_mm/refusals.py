@@ -47,7 +47,7 @@ def find_missing_files(source: MultimodalSource) -> Iterator[Violation]:
 @of_scripts
 def find_uneven_stages(source: MultimodalSource) -> Iterator[Violation]:
     """Report a ``pipeline_num_layers`` of the wrong length (``vlm_model.py``, ``deepseekvl_model.py``, ``predict_model.py``)."""
-    pipeline, model = source.whole(PIPELINE, 1), source.file("--mm-model")
+    pipeline, model = source.integer(PIPELINE, 1), source.file("--mm-model")
     if pipeline is None or pipeline <= 1 or model is None:
         return
     for part in _PARTS:
@@ -63,7 +63,7 @@ def find_uneven_stages(source: MultimodalSource) -> Iterator[Violation]:
 @of_scripts
 def find_uneven_heads(source: MultimodalSource) -> Iterator[Violation]:
     """Report heads of the language model that are not divisible by TP x CP (Ulysses); projectors have no attention."""
-    model, tensor, cut = source.file("--mm-model"), source.whole(TENSOR, 1), source.whole(CONTEXT, 1)
+    model, tensor, cut = source.file("--mm-model"), source.integer(TENSOR, 1), source.integer(CONTEXT, 1)
     algorithm = source.value_of("--context-parallel-algo") or ""
     if model is None or not tensor or not cut or (cut > 1 and algorithm != "ulysses_cp_algo"):
         return

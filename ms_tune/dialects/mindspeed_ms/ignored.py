@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects import tell_trap
+from ms_tune.dialects import make_problem
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.values import leaves
 from ms_tune.facts.keys import by_section
@@ -28,47 +28,49 @@ if TYPE_CHECKING:
 _ACTIVATION_CELLS = frozenset({"gelu", "fast_gelu"})
 
 
-def find_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan] | None) -> Iterator[Diagnostic]:
+def find_silent_problems(
+    inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan] | None
+) -> Iterator[Diagnostic]:
     """Yield every trap that can be determined; ``plans`` is None if the framework stops."""
     if inputs.stages == 1 and inputs.num_layer_list:
-        yield tell_trap("num-layer-list-ignored")
-    yield from _model_traps(inputs)
+        yield make_problem("num-layer-list-ignored")
+    yield from _find_model_problems(inputs)
     for kind, value in (inputs.recompute_config or {}).items():
         if any(isinstance(item, bool) for item in leaves(value or [])):
-            yield tell_trap("bool-counts", key=kind, value=value)
+            yield make_problem("bool-counts", key=kind, value=value)
     if plans is not None:
-        yield from _effect_traps(inputs, plans)
+        yield from _find_useless_settings(inputs, plans)
 
 
-def _model_traps(inputs: MindSpeedInputs) -> Iterator[Diagnostic]:
+def _find_model_problems(inputs: MindSpeedInputs) -> Iterator[Diagnostic]:
     """Report settings of ``model_config``, in addition to the lists of ``parallel_config`` or alone."""
     full = inputs.granularity == "full"
     if inputs.recompute_config is not None:
         if inputs.granularity == "selective":
-            yield tell_trap("selective-stays")
+            yield make_problem("selective-stays")
             if inputs.rows > 1:
-                yield tell_trap("selective-forgotten")
+                yield make_problem("selective-forgotten")
         if full or inputs.method or inputs.full_layers:
-            yield tell_trap("model-recompute-ignored")
+            yield make_problem("model-recompute-ignored")
         flags = (("select_recompute", inputs.select), ("select_comm_recompute", inputs.comm))
         for key, on in flags:
             if on:
-                yield tell_trap("flag-beside-lists", key=key)
+                yield make_problem("flag-beside-lists", key=key)
     elif full and not (inputs.method and inputs.full_layers):
-        yield tell_trap("full-incomplete")
+        yield make_problem("full-incomplete")
     elif not full and (inputs.method or inputs.full_layers):
-        yield tell_trap("method-without-full")
+        yield make_problem("method-without-full")
 
 
-def _effect_traps(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) -> Iterator[Diagnostic]:
+def _find_useless_settings(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan]) -> Iterator[Diagnostic]:
     function = inputs.flash_attention and inputs.activation not in _ACTIVATION_CELLS
     if function and any(cell.select for cell in plans.values()):
-        yield tell_trap("select-no-effect", activation=inputs.activation)
+        yield make_problem("select-no-effect", activation=inputs.activation)
     if any(cell.comm for cell in plans.values()):
         if inputs.tensor == 1:
-            yield tell_trap("comm-one-tensor-rank")
+            yield make_problem("comm-one-tensor-rank")
         elif not inputs.sequence_parallel:
-            yield tell_trap("comm-no-sequence-parallel")
+            yield make_problem("comm-no-sequence-parallel")
 
 
 _FORM = ("model_parallel", "language_model")

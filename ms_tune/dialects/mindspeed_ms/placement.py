@@ -218,7 +218,7 @@ class LayerPlacer:
                 "pipeline-model-parallel size should be greater than 1 with interleaved schedule",
             )
 
-    def place(self, chunk: int, stage: int, log: list[str]) -> tuple[Number, int]:
+    def place_cell(self, chunk: int, stage: int, log: list[str]) -> tuple[Number, int]:
         """Return the number of layers of a cell and its first layer (``_get_num_layers``)."""
         inputs = self._inputs
         if self._too_few():

@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan, failure_of, failure_problem, stop, tell_trap
+from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan, failure_of, failure_problem, make_problem, stop
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.recompute import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
 from ms_tune.dialects.sections import JobSplit, read_size, section_of
@@ -75,7 +75,7 @@ def plan_layers(job: JobView) -> LayerPlan:
     """Return the plan of a job."""
     source = job.source
     sections = {name: _section(source, name) for name in _SECTIONS}
-    problems = tuple(_key_traps(source.data, sections))
+    problems = tuple(_find_key_problems(source.data, sections))
     try:
         inputs = _load(sections)
     except FrameworkStop as error:
@@ -113,9 +113,7 @@ def _load(sections: Mapping[str, Mapping[str, Any]]) -> MindSpeedInputs:
     parallel = _load_parallel(sections["parallel_config"])
     experts = _value(sections["moe_config"], "moe_config", "num_experts")
     return MindSpeedInputs(
-        **parallel,
-        **_load_model(sections["model_config"]),
-        experts=experts if isinstance(experts, int) else 1,
+        **parallel, **_load_model(sections["model_config"]), experts=experts if isinstance(experts, int) else 1
     )
 
 
@@ -247,26 +245,26 @@ def _one_of(name: str, value: object) -> str | None:
     return value
 
 
-def _key_traps(data: Mapping[Any, Any], sections: Mapping[str, Mapping[str, Any]]) -> Iterator[Diagnostic]:
+def _find_key_problems(data: Mapping[Any, Any], sections: Mapping[str, Mapping[str, Any]]) -> Iterator[Diagnostic]:
     parallel, model = sections["parallel_config"], sections["model_config"]
     if "recompute_config" in data:
-        yield tell_trap("top-level-ignored", key="recompute_config", place="parallel_config.recompute_config")
+        yield make_problem("top-level-ignored", key="recompute_config", place="parallel_config.recompute_config")
     if "recompute_config" in model:
-        yield tell_trap(
+        yield make_problem(
             "top-level-ignored", key="model_config.recompute_config", place="parallel_config.recompute_config"
         )
     for place, section in (("", data), ("parallel_config.", parallel), ("model_config.", model)):
         for key, meant in _GUIDE_KEYS.items():
             if key in section:
-                yield tell_trap("guide-key", key=f"{place}{key}", meant=f"parallel_config.recompute_config.{meant}")
+                yield make_problem("guide-key", key=f"{place}{key}", meant=f"parallel_config.recompute_config.{meant}")
     listed = parallel.get("recompute_config")
     for kind in KINDS:
         if isinstance(listed, dict) and listed.get(kind) is not None and parallel.get(kind) is not None:
-            yield tell_trap("string-wins", key=kind)
+            yield make_problem("string-wins", key=kind)
     if "num_layers_per_virtual_pipeline_stage" in parallel:
-        yield tell_trap("per-virtual-stage-ignored")
+        yield make_problem("per-virtual-stage-ignored")
     if parallel.get("virtual_pipeline_model_parallel_size") == 1:
-        yield tell_trap("one-chunk", Severity.INFO)
+        yield make_problem("one-chunk", Severity.INFO)
 
 
 def split_job(source: SourceFile, processes: int | None) -> JobSplit:

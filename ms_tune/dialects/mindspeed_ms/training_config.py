@@ -45,28 +45,30 @@ def read_mindspeed_ms(data: Mapping[str, object], path: Path) -> TrainingConfig:
     batch = Section(data, "dataset_config", path, Dialect.MINDSPEED_MS)
     optimizer = Section(data, "optimizer_config", path, Dialect.MINDSPEED_MS)
     # core/config.py _check_arguments: fp16 and bf16 force params_dtype and compute_dtype.
-    if training.known("bf16"):
+    if training.get_or_default("bf16"):
         parameters = DType.BFLOAT16
-    elif training.known("fp16"):
+    elif training.get_or_default("fp16"):
         parameters = DType.FLOAT16
     else:
-        parameters = DType(model.one_of("params_dtype", [dtype.value for dtype in DType], "float32"))
-    mixed = training.known("bf16") or training.known("fp16")
-    ddp = training.known("wrap_with_ddp")
+        parameters = DType(model.get_choice("params_dtype", [dtype.value for dtype in DType], "float32"))
+    mixed = training.get_or_default("bf16") or training.get_or_default("fp16")
+    ddp = training.get_or_default("wrap_with_ddp")
     # training/training.py: bf16 with DDP forces accumulation in float32.
-    fp32_gradients = ddp and (training.known("accumulate_allreduce_grads_in_fp32") or mixed)
+    fp32_gradients = ddp and (training.get_or_default("accumulate_allreduce_grads_in_fp32") or mixed)
     return TrainingConfig(
         shape=_read_shape(model, Section(data, "moe_config", path, Dialect.MINDSPEED_MS), path),
         parallelism=_read_parallelism(parallel),
-        batch=MicroBatches(batch.known("batch_size"), batch.known("micro_batch_num")),
+        batch=MicroBatches(batch.get_or_default("batch_size"), batch.get_or_default("micro_batch_num")),
         precision=_read_precision(model, parameters, mixed=mixed, fp32_gradients=fp32_gradients),
         optimizer=Optimizer(
-            optimizer.known("optimizer_type"),
+            optimizer.get_or_default("optimizer_type"),
             gradient_buffers=ddp,
             # Forced to False without DDP (core/config.py, use_distributed_optimizer).
-            sharding=Sharding.OPTIMIZER if ddp and training.known("use_distributed_optimizer") else Sharding.NONE,
-            overlaps=ddp and training.known("overlap_grad_reduce"),
-            delays=training.known("delay_grad_reduce"),
+            sharding=Sharding.OPTIMIZER
+            if ddp and training.get_or_default("use_distributed_optimizer")
+            else Sharding.NONE,
+            overlaps=ddp and training.get_or_default("overlap_grad_reduce"),
+            delays=training.get_or_default("delay_grad_reduce"),
             bucket_size=training.count("bucket_size") or None,
         ),
     )
@@ -74,52 +76,52 @@ def read_mindspeed_ms(data: Mapping[str, object], path: Path) -> TrainingConfig:
 
 def _read_precision(model: Section, parameters: DType, *, mixed: bool, fp32_gradients: bool) -> Precision:
     dtypes = [dtype.value for dtype in DType]
-    compute = parameters if mixed else DType(model.one_of("compute_dtype", dtypes, "float32"))
-    wide_softmax = model.known("attention_softmax_in_fp32")
+    compute = parameters if mixed else DType(model.get_choice("compute_dtype", dtypes, "float32"))
+    wide_softmax = model.get_or_default("attention_softmax_in_fp32")
     return Precision(
         parameters,
         mixed,
         DType.FLOAT32 if fp32_gradients else parameters,
         compute=compute,
-        softmax=None if wide_softmax else DType(model.one_of("softmax_compute_dtype", dtypes, "float32")),
+        softmax=None if wide_softmax else DType(model.get_choice("softmax_compute_dtype", dtypes, "float32")),
     )
 
 
 def _read_shape(model: Section, moe: Section, path: Path) -> ModelShape:
-    heads = model.known("num_attention_heads")
-    hidden = model.known("hidden_size")
+    heads = model.get_or_default("num_attention_heads")
+    hidden = model.get_or_default("hidden_size")
     if hidden % heads:
         raise ConfigError(
             msg("model.not-divisible", a="model_config.hidden_size", b="model_config.num_attention_heads"), path=path
         )
-    groups = model.known("num_query_groups") if model.known("group_query_attention") else heads
+    groups = model.get_or_default("num_query_groups") if model.get_or_default("group_query_attention") else heads
     if heads % groups:
         raise ConfigError(
             msg("model.not-divisible", a="model_config.num_attention_heads", b="model_config.num_query_groups"),
             path=path,
         )
     return ModelShape(
-        vocab_size=model.known("vocab_size"),
+        vocab_size=model.get_or_default("vocab_size"),
         hidden_size=hidden,
-        ffn_hidden_size=model.known("ffn_hidden_size"),
-        layers=model.known(LAYERS),
+        ffn_hidden_size=model.get_or_default("ffn_hidden_size"),
+        layers=model.get_or_default(LAYERS),
         num_attention_heads=heads,
         num_query_groups=groups,
         head_size=model.get("kv_channels", hidden // heads),
-        seq_length=model.known("seq_length"),
+        seq_length=model.get_or_default("seq_length"),
         activation=_activation_name(model),
-        normalization=model.known("normalization"),
-        rotary=model.known("position_embedding_type") == "rope",
-        tied_embeddings=not model.known("untie_embeddings_and_output_weights"),
-        qkv_bias=model.known("qkv_has_bias"),
-        output_bias=model.known("out_proj_has_bias"),
-        mlp_bias=model.known("mlp_has_bias"),
-        flash_attention=model.known("use_flash_attention"),
+        normalization=model.get_or_default("normalization"),
+        rotary=model.get_or_default("position_embedding_type") == "rope",
+        tied_embeddings=not model.get_or_default("untie_embeddings_and_output_weights"),
+        qkv_bias=model.get_or_default("qkv_has_bias"),
+        output_bias=model.get_or_default("out_proj_has_bias"),
+        mlp_bias=model.get_or_default("mlp_has_bias"),
+        flash_attention=model.get_or_default("use_flash_attention"),
         experts=_read_experts(model, moe),
         legacy=True,
-        fused_norm=model.known("normalization") != "RMSNorm",
-        fused_rotary=model.known("apply_rope_fusion"),
-        adds_mask=model.known("mask_func_type") == "attn_mask_add",
+        fused_norm=model.get_or_default("normalization") != "RMSNorm",
+        fused_rotary=model.get_or_default("apply_rope_fusion"),
+        adds_mask=model.get_or_default("mask_func_type") == "attn_mask_add",
         heads_first=_heads_first(model),
     )
 
@@ -132,20 +134,20 @@ def _heads_first(model: Section) -> bool:
 
 def _activation_name(model: Section) -> str:
     """Return the activation (``legacy/model/activation.py``): SwiGLU is one operator, which keeps only its input, or two."""
-    name = model.known("hidden_act")
-    return "fusedswiglu" if name == "swiglu" and model.known("apply_swiglu_fusion") else name
+    name = model.get_or_default("hidden_act")
+    return "fusedswiglu" if name == "swiglu" and model.get_or_default("apply_swiglu_fusion") else name
 
 
 def _read_experts(model: Section, moe: Section) -> Experts | None:
     """Read the experts; all layers have them or none, and they run one by one (``moe_grouped_gemm`` is not implemented)."""
-    count = moe.known("num_experts")
+    count = moe.get_or_default("num_experts")
     if count == 1:
         return None
     factor = moe.raw("moe_expert_capacity_factor")
     return Experts(
         routed=count,
-        per_token=moe.known("moe_router_topk"),
-        ffn_hidden_size=model.known("ffn_hidden_size"),
+        per_token=moe.get_or_default("moe_router_topk"),
+        ffn_hidden_size=model.get_or_default("ffn_hidden_size"),
         grouped=False,
         # A negative factor means no limit (core/config.py, moe_expert_capacity_factor).
         capacity_factor=float(factor) if isinstance(factor, int | float) and factor > 0 else None,
@@ -155,14 +157,14 @@ def _read_experts(model: Section, moe: Section) -> Experts | None:
 def _read_parallelism(parallel: Section) -> Parallelism:
     virtual = parallel.raw("virtual_pipeline_model_parallel_size")
     return Parallelism(
-        tensor=parallel.known("tensor_model_parallel_size"),
-        pipeline=parallel.known("pipeline_model_parallel_size"),
-        context=parallel.known("context_parallel_size"),
-        expert=parallel.known("expert_model_parallel_size"),
+        tensor=parallel.get_or_default("tensor_model_parallel_size"),
+        pipeline=parallel.get_or_default("pipeline_model_parallel_size"),
+        context=parallel.get_or_default("context_parallel_size"),
+        expert=parallel.get_or_default("expert_model_parallel_size"),
         virtual_pipeline=None if virtual is None else parallel.get("virtual_pipeline_model_parallel_size", 1),
-        sequence=parallel.known("sequence_parallel"),
+        sequence=parallel.get_or_default("sequence_parallel"),
         context_method=_CONTEXT_METHODS[
-            parallel.one_of("context_parallel_algo", list(_CONTEXT_METHODS), "ulysses_cp_algo")
+            parallel.get_choice("context_parallel_algo", list(_CONTEXT_METHODS), "ulysses_cp_algo")
         ],
         ulysses=parallel.get("ulysses_degree_in_cp", 1),
     )

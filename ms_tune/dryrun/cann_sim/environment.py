@@ -146,7 +146,7 @@ def prepare_cann(mindspore: MindSpore, on_progress: Callable[[Message], None]) -
     return Cann(Backend.STAND_IN, folder / "cann")
 
 
-def stand_ins_built(mindspore: MindSpore) -> Path | None:
+def find_built_stand_ins(mindspore: MindSpore) -> Path | None:
     """Return the folder of this MindSpore's stand-ins; None if they are not built yet."""
     folder = _stand_in_folder(mindspore)
     return folder if is_complete(folder) else None

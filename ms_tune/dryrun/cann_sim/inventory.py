@@ -226,7 +226,7 @@ _FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 _RETURNS_STATUS = re.compile(r"aclrt\w+|aclnn\w+|acltdt(?!Create)\w+|aclprof(?!Create)\w+")
 
 
-def stand_in_for(symbol: str) -> str:
+def define_stand_in(symbol: str) -> str:
     """Return the macro call that defines one function."""
     for pattern, macro in _FAMILIES:
         is_status = macro.startswith("RETURNS_HANDLE") and _RETURNS_STATUS.fullmatch(symbol)
@@ -246,7 +246,7 @@ def _packaged_text(name: str) -> str:
 
 def source_text(symbols: Iterable[str]) -> str:
     """Return the whole C file for these function names."""
-    return header_text() + "\n" + "\n".join(stand_in_for(symbol) for symbol in symbols) + "\n"
+    return header_text() + "\n" + "\n".join(define_stand_in(symbol) for symbol in symbols) + "\n"
 
 
 def watching_text() -> str:

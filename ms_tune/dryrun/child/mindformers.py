@@ -44,7 +44,7 @@ def _serve_any_number_of_experts() -> None:
     settle = TransformerConfig.__post_init__
 
     @wraps(settle)
-    def settle_in_simulation(config: TransformerConfig) -> None:
+    def validate_in_simulation(config: TransformerConfig) -> None:
         experts = config.num_moe_experts
         if not experts or config.seq_length % experts == 0 or config.moe_token_dispatcher_type != _DISPATCHER:
             settle(config)
@@ -57,7 +57,7 @@ def _serve_any_number_of_experts() -> None:
         config.is_dryrun = True
         setattr(MoEAlltoAllTokenDispatcher, _EVEN, _preprocess)
 
-    TransformerConfig.__post_init__ = settle_in_simulation
+    TransformerConfig.__post_init__ = validate_in_simulation
 
 
 def _preprocess(self: MoEAlltoAllTokenDispatcher, permuted_input: Tensor) -> object:

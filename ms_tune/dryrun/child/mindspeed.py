@@ -167,7 +167,7 @@ def _initialise_at_once() -> None:
     # and later leave without data until ``init_data`` is called, and which then fail ("is uninitialized").
     make = Tensor.__init__
 
-    def made(self: Tensor, *arguments: object, **named: Any) -> None:  # noqa: ANN401 - as Tensor takes them
+    def initialise(self: Tensor, *arguments: object, **named: Any) -> None:  # noqa: ANN401 - as Tensor takes them
         if named.get("init") is not None and not arguments and np.prod(named["shape"]) > _MOST_ON_THE_HOST:
             # A buffer: as a host array it would exceed many hosts' memory.
             make(self, mint.empty(named["shape"], dtype=named["dtype"]))
@@ -176,7 +176,7 @@ def _initialise_at_once() -> None:
         if self.has_init:
             self.init_data()
 
-    Tensor.__init__ = made
+    Tensor.__init__ = initialise
 
 
 def _receive_by_the_public_function(communication: Any) -> None:  # noqa: ANN401 - a module of the framework, no types

@@ -22,8 +22,8 @@ from mindspore.dataset import GeneratorDataset
 
 from ms_tune.dryrun.child.pynative_compat import (
     know_who_is_in_a_group,
+    receive_stage_input,
     spread_tokens_evenly,
-    take_what_the_stage_before_hands_over,
 )
 from ms_tune.dryrun.job import PYNATIVE_LOADER, PynativeJob
 from ms_tune.records import from_plain
@@ -53,8 +53,8 @@ def run(job_data: Mapping[str, object]) -> None:
     job = from_plain(PynativeJob, job_data)
     report("build")
     begin_dynamic_graph()
-    _leave_the_host_alone()
-    _answer_for_the_others(job)
+    _avoid_host_work()
+    _answer_for_other_ranks(job)
     if not hasattr(trainer_utils, PYNATIVE_LOADER):
         message = f"{trainer_utils.__name__} has no {PYNATIVE_LOADER}: this release of MindFormers is not known"
         raise RuntimeError(message)
@@ -71,13 +71,13 @@ def run(job_data: Mapping[str, object]) -> None:
     report("write")
 
 
-def _answer_for_the_others(job: PynativeJob) -> None:
+def _answer_for_other_ranks(job: PynativeJob) -> None:
     if "MS_SIMULATION_LEVEL" not in os.environ:
         return
     know_who_is_in_a_group()
     spread_tokens_evenly(ExpertParallel)
     if job.handed:
-        take_what_the_stage_before_hands_over(job.handed, job.handed_dtype)
+        receive_stage_input(job.handed, job.handed_dtype)
 
 
 def _make_loader(job: PynativeJob) -> Callable[..., GeneratorDataset]:
@@ -117,7 +117,7 @@ def _on_the_device(tensors: Iterable[Any]) -> list[Tensor]:
     return [tensor for tensor in local if not str(tensor.device).startswith("CPU") and tensor.data_ptr()]
 
 
-def _leave_the_host_alone() -> None:
+def _avoid_host_work() -> None:
     # Make parameters from tensors without copying the tensors' values to the host. ``AdamW._init_main_params``
     # (MindFormers 2.0 and 2.1, pynative/optimizer/adamw.py) makes a parameter of every float32 copy, and MindSpore
     # (2.10, ``Parameter._get_parameter_new_args``) reads the tensor's values into a NumPy array for it: a model of 7

@@ -41,7 +41,7 @@ def know_who_is_in_a_group() -> None:
     _replace_everywhere(_RANKS_OF, answer)
 
 
-def take_what_the_stage_before_hands_over(shape: Sequence[int], dtype: str) -> None:
+def receive_stage_input(shape: Sequence[int], dtype: str) -> None:
     """Let a later pipeline stage receive ``(tokens of this rank, samples, hidden size)`` in ``recv_object_list``."""
     handed = (tuple(shape), getattr(mindspore, dtype))
 

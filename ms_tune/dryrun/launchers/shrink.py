@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects import FrameworkStop
-from ms_tune.dialects.megatron.placement import MOST_LAYERS, MegatronInputs, has_experts, place
+from ms_tune.dialects.megatron.placement import MOST_LAYERS, MegatronInputs, has_experts, place_layers
 from ms_tune.dialects.megatron.recompute import check_ends, in_full
 from ms_tune.dialects.megatron.refusals import validated
 from ms_tune.dialects.stage import StageLayerKind
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from fractions import Fraction
 
-    from ms_tune.dialects.megatron.placement import Settled, StageChunk
+    from ms_tune.dialects.megatron.placement import FinalArguments, StageChunk
     from ms_tune.text import Message
 
 # The release with the fewest checks; errors of others show in the run.
@@ -37,19 +37,19 @@ _RELEASE = releases_on("core_v0.12.1")[0]
 @dataclass(frozen=True, slots=True)
 class _ProgramLayout:
     inputs: MegatronInputs  # read from the arguments
-    settled: Settled  # as resolved by the frameworks
+    arguments: FinalArguments  # as resolved by the frameworks
     cells: tuple[StageChunk, ...]  # the layers of each chunk of each stage, including no-op layers
 
     @property
     def chunks(self) -> int:
-        return self.settled.chunks or 1  # per stage
+        return self.arguments.chunks or 1  # per stage
 
     def of_stage(self, stage: int) -> tuple[StageChunk, ...]:
         return tuple(cell for cell in self.cells if cell.stage == stage)
 
     def idle(self, cell: StageChunk) -> int:
         # Return the number of no-op layers in a chunk.
-        return sum(cell.looked_up + index in self.settled.noop for index in range(cell.count))
+        return sum(cell.looked_up + index in self.arguments.noop for index in range(cell.count))
 
     def layers(self, stage: int) -> int:
         # Return the number of a stage's layers without no-op layers.
@@ -61,7 +61,7 @@ def layout_of(words: OptionWords) -> _ProgramLayout:
     inputs = _read_inputs(words)
     try:
         settled = validated(inputs)
-        return _ProgramLayout(inputs, settled, place(inputs, settled))
+        return _ProgramLayout(inputs, settled, place_layers(inputs, settled))
     except FrameworkStop as stop:
         raise _refusal_error(stop) from stop
 
@@ -129,14 +129,14 @@ def kinds_of(layout: _ProgramLayout, stage: int) -> Mapping[StageLayerKind, int]
 def _of_cell(layout: _ProgramLayout, cell: StageChunk) -> Iterator[StageLayerKind]:
     chunk = cell.chunk if layout.chunks > 1 else None
     try:
-        check_ends(layout.inputs, layout.settled, cell)
-        groups = in_full(layout.inputs, layout.settled, cell)
+        check_ends(layout.inputs, layout.arguments, cell)
+        groups = in_full(layout.inputs, layout.arguments, cell)
     except FrameworkStop as stop:
         raise _refusal_error(stop) from stop
     together: dict[int, list[LayerKind]] = {}
     for index, group in enumerate(groups):
         number = cell.looked_up + index
-        if number in layout.settled.noop:
+        if number in layout.arguments.noop:
             continue
         make = LayerKind.EXPERTS if has_experts(layout.inputs, number) else LayerKind.DENSE
         if group is None:

@@ -54,7 +54,7 @@ _POLL = 0.05  # seconds
 _ANSWER = 60.0  # seconds in which a Python must report its modules
 _POLITE = 3.0  # seconds between SIGTERM and SIGKILL
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-_OURS = ("MS_TUNE_LAUNCH", "MS_TUNE_INTERPRETER", LOOK)  # a rank's own subprocesses are not launchers of the script
+_OWN_ENV = ("MS_TUNE_LAUNCH", "MS_TUNE_INTERPRETER", LOOK)  # a rank's own subprocesses are not launchers of the script
 _LOOKS = str(Path(__file__).resolve().parents[1] / "child" / "look.py")
 _PIECE = 1 << 20
 
@@ -272,7 +272,7 @@ def _rank_environment(
 ) -> dict[str, str]:
     # Return the environment of one simulated rank: the script's own, the simulation's, and the launcher's variables.
     cann = Cann(Backend(plan["backend"]), Path(plan["home"]))
-    kept = {name: value for name, value in base.items() if name not in _OURS}
+    kept = {name: value for name, value in base.items() if name not in _OWN_ENV}
     found = simulation_environment(kept, cann, rank, launch.world, level=plan["level"], trace=folder)
     found[ALLOCATOR] = allocator_settings(base.get(ALLOCATOR, ""), found[ALLOCATOR])
     found["PYTHONPATH"] = os.pathsep.join(filter(None, [plan["startup"], found.get("PYTHONPATH")]))

@@ -11,7 +11,7 @@ from ms_tune.dryrun.shrink.mindformers_data import (
     MODEL,
     batch_size,
     inline_model_folder,
-    put_in_place,
+    replace_data_set,
     sample_length,
     splits_operators,
     synthetic_columns,
@@ -19,7 +19,7 @@ from ms_tune.dryrun.shrink.mindformers_data import (
     undo_split,
 )
 from ms_tune.dryrun.shrink.mindformers_layers import (
-    SettledConfig,
+    PreparedConfig,
     cut_stage,
     layer_count_key,
     layer_plan,
@@ -52,9 +52,9 @@ _DISPATCH_THREADS = 8
 _DEFAULT_LIMIT = "58GB"  # `ContextConfig` in mindformers/tools/register/template.py, 1.6 to 2.1
 
 
-def settle_config(job: Job, devices: int | None) -> SettledConfig:
+def prepare_config(job: Job, devices: int | None) -> PreparedConfig:
     """Return the common part of all stages of a job with one of MindFormers' own models."""
-    config = ConfigCopy(job.written.data, job.written.path, _SECTIONS, job)
+    config = ConfigCopy(job.original.data, job.original.path, _SECTIONS, job)
     mode = config.get("run_mode")
     if mode is None:
         config.set("run_mode", "train")  # as set by its launch script
@@ -65,18 +65,18 @@ def settle_config(job: Job, devices: int | None) -> SettledConfig:
     if not splits_operators(config):
         undo_split(config)
     key = layer_count_key(config)
-    return SettledConfig(job.written, config, pipeline_in(config), stages, world_size, key, warnings)
+    return PreparedConfig(job.original, config, pipeline_in(config), stages, world_size, key, warnings)
 
 
-def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunRequest) -> PreparedRun:
+def prepare_mindformers(prepared: PreparedConfig, name: str, request: DryrunRequest) -> PreparedRun:
     """Prepare a run of one stage."""
-    source, stages, world_size = settled.source, settled.stages, settled.world_size
+    source, stages, world_size = prepared.source, prepared.stages, prepared.world_size
     if request.stage >= stages:
         raise UsageError(msg("dryrun.stage", stage=request.stage, stages=stages))
-    config = settled.config.copy()
+    config = prepared.config.copy()
     plan = layer_plan(config)
-    warnings = settled.warnings + _check_plan(plan, source, shrunk=request.layers is not None)
-    model = cut_stage(settled, config, plan, request.stage, request.layers)
+    warnings = prepared.warnings + _check_plan(plan, source, shrunk=request.layers is not None)
+    model = cut_stage(prepared, config, plan, request.stage, request.layers)
     limit, limited_by = _memory_limit(config, source)
     split = _split_of(config, stages, world_size)
     if split.data * split.context == 1 and config.get("parallel.enable_parallel_optimizer", default=False):
@@ -88,7 +88,7 @@ def prepare_mindformers(settled: SettledConfig, name: str, request: DryrunReques
         batch_size=batch_size(config),
         threads=max(_DISPATCH_THREADS, os.cpu_count() or 1),
     )
-    put_in_place(model.config, job.columns, STEPS * job.batch_size * world_size)
+    replace_data_set(model.config, job.columns, STEPS * job.batch_size * world_size)
     take_out_the_surroundings(model.config)
     # ``preprocess_with_dryrun`` in parallel_core/training_graph/transformer/moe/token_dispatcher.py
     uneven = not is_legacy(model.config.data) and any(kind.make is LayerKind.EXPERTS for kind in model.kinds)

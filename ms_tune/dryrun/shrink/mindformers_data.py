@@ -26,7 +26,7 @@ MODEL = "model.model_config"
 _MEGATRON = "BlendedMegatronDatasetDataLoader"
 _MASKS = ("create_compressed_eod_mask", "create_attention_mask")
 _SPLITS = ("data_parallel", "model_parallel", "context_parallel", "expert_parallel", "pipeline_stage")
-_TAKEN_OUT = (
+_REMOVED_SETTINGS = (
     *("train_dataset_task", "eval_dataset", "eval_dataset_task", "eval_callbacks", "monitor_config", "tensorboard"),
     *("checkpoint", "data_skip_steps", "remote_save_url", "push_to_hub", "context.affinity_cpu_list"),
     *("parallel.strategy_ckpt_load_file", "parallel.strategy_ckpt_config.load_file"),
@@ -62,7 +62,7 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
     named = str(config.get(key))
     file = find_model_config(named, config.path.resolve())
     if file is None:
-        if not (any(config.get(f"{MODEL}.{key}") for key in names_of(LAYERS)) and _is_named(config)):
+        if not (any(config.get(f"{MODEL}.{key}") for key in names_of(LAYERS)) and _has_column_names(config)):
             raise ConfigError(
                 msg("dryrun.no-model-folder", key=key, folder=named),
                 msg("dryrun.no-model-folder.hint"),
@@ -78,13 +78,13 @@ def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
     return ()
 
 
-def _is_named(config: ConfigCopy) -> bool:
+def _has_column_names(config: ConfigCopy) -> bool:
     # Return whether MindFormers can find the model's class (``get_instance_type_from_cfg``, tools/register/register.py).
     return is_legacy(config.data) or config.get(f"{MODEL}.model_type") is not None
 
 
 def _check_named(config: ConfigCopy) -> None:
-    if not _is_named(config):
+    if not _has_column_names(config):
         raise ConfigError(msg("dryrun.no-model-type"), msg("dryrun.no-model-type.hint"), path=config.path)
 
 
@@ -102,10 +102,10 @@ def synthetic_columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:
         default = (*BASE_COLUMNS, "attention_mask")
     key = "output_columns" if config.get("train_dataset.output_columns") is not None else "input_columns"
     names = config.names(f"train_dataset.{key}", default)
-    return columns_named(names, length, loader.get("eod_pad_length", loader.get("compressed_eod_mask_length")))
+    return make_columns(names, length, loader.get("eod_pad_length", loader.get("compressed_eod_mask_length")))
 
 
-def columns_named(names: Iterable[str], length: int, sequences: object) -> tuple[Column, ...]:
+def make_columns(names: Iterable[str], length: int, sequences: object) -> tuple[Column, ...]:
     """Return columns of these names, for both graph modes; ``sequences`` is the config's maximum number of sequences per sample."""
     unknown = [name for name in names if name not in _COLUMNS]
     if unknown:
@@ -198,7 +198,7 @@ def _reads_whole_batches(config: ConfigCopy) -> bool:
     return not (masks or loader.get("type") == _MEGATRON)
 
 
-def put_in_place(config: ConfigCopy, made: tuple[Column, ...], samples: int) -> None:
+def replace_data_set(config: ConfigCopy, made: tuple[Column, ...], samples: int) -> None:
     """Keep only the settings of the user's data set that MindFormers reads before building one: the real one is never built.
 
     From its kind and its masks MindFormers determines the columns, how they are split over the ranks, and whether one rank
@@ -213,10 +213,10 @@ def put_in_place(config: ConfigCopy, made: tuple[Column, ...], samples: int) -> 
         kept["sizes"] = [samples, 0, 0]
     if isinstance(loader.get("handler"), list):
         kept["handler"] = [_settings_of(handler, ("type",)) for handler in loader["handler"]]
-    settled = {"input_columns": [column.name for column in made]}
+    prepared = {"input_columns": [column.name for column in made]}
     if config.get("train_dataset.construct_args_key") is not None:
-        settled["construct_args_key"] = config.get("train_dataset.construct_args_key")
-    config.set("train_dataset", {**settled, "data_loader": kept})
+        prepared["construct_args_key"] = config.get("train_dataset.construct_args_key")
+    config.set("train_dataset", {**prepared, "data_loader": kept})
 
 
 def _settings_of(section: object, keys: tuple[str, ...]) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def _settings_of(section: object, keys: tuple[str, ...]) -> dict[str, Any]:
 
 def take_out_the_surroundings(config: ConfigCopy) -> None:
     """Remove checkpoints, evaluation, profiling and callbacks that write or wait: none uses device memory during a step."""
-    for path in _TAKEN_OUT:
+    for path in _REMOVED_SETTINGS:
         config.remove(path)
     config.set("callbacks", [])
     config.set("runner_config.epochs", 1)
@@ -240,10 +240,10 @@ def take_out_the_surroundings(config: ConfigCopy) -> None:
             config.set(path, value=False)
     if config.get("output_dir"):
         config.set("output_dir", "./output")
-    _settle_speed_up_file(config)
+    _replace_speed_up_file(config)
 
 
-def _settle_speed_up_file(config: ConfigCopy) -> None:
+def _replace_speed_up_file(config: ConfigCopy) -> None:
     # The process runs in another folder: use the file's full path, or remove the key if the file does not exist.
     key = "context.ascend_config.parallel_speed_up_json_path"
     if named := config.get(key):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _SETTINGS = ("recompute_config.", "swap_config.")
 
 
-class SettledConfig(Record):
+class PreparedConfig(Record):
     """A config prepared for the run, before a stage is chosen."""
 
     source: SourceFile  # as it was read
@@ -65,7 +65,7 @@ class CutModel(Record):
 def layer_count_key(config: ConfigCopy) -> str:
     """Return the dotted key of the number of layers in the config."""
     model = config.job.model
-    path = next((field.path for field in model.written(LAYERS) if field.path), None)
+    path = next((field.path for field in model.written_fields(LAYERS) if field.path), None)
     if path is not None:
         return ".".join(path)
     hint, own = msg("dryrun.no-layer-count.hint"), model.field(LAYERS)
@@ -94,30 +94,30 @@ def pipeline_in(config: ConfigCopy) -> tuple[Stage, ...]:
 
 
 def cut_stage(
-    settled: SettledConfig, config: ConfigCopy, plan: LayerPlan | None, number: int, layers: int | None
+    prepared: PreparedConfig, config: ConfigCopy, plan: LayerPlan | None, number: int, layers: int | None
 ) -> CutModel:
     """Reduce one stage to ``layers`` layers, which behave as in the whole model."""
-    full = config.count(settled.layers_key, 1)
-    if plan is None or not settled.pipeline:  # single layers are unknown: every stage gets the same number
+    full = config.count(prepared.layers_key, 1)
+    if plan is None or not prepared.pipeline:  # single layers are unknown: every stage gets the same number
         if layers is None:
-            return CutModel(config, max(full // settled.stages, 1), None, {}, None)
-        return _cut_evenly(settled, config, number, layers)
-    stage = settled.pipeline[number]
+            return CutModel(config, max(full // prepared.stages, 1), None, {}, None)
+        return _cut_evenly(prepared, config, number, layers)
+    stage = prepared.pipeline[number]
     if layers is None or layers == stage.layers:
         return CutModel(config, stage.layers, stage.layers, stage.kinds, stage)
     resized = resize_stage(stage, layers)
     if any(old.layers and not new.layers for new, old in zip(resized.chunks, stage.chunks, strict=True)):
         chunks = sum(bool(chunk.layers) for chunk in stage.chunks)
         raise TooFewLayersError(msg("dryrun.layers-chunks", layers=layers, chunks=chunks))
-    kept = _layers_that_stay(plan, settled.pipeline, resized)
-    for candidate in _list_candidates(config, plan, settled.layers_key, kept):
+    kept = _layers_that_stay(plan, prepared.pipeline, resized)
+    for candidate in _list_candidates(config, plan, prepared.layers_key, kept):
         result = layer_plan(candidate)
         if result is None or result.failure is not None:
             continue
         if list(map(_layer_actions, result.layers)) == list(map(_layer_actions, kept)):
             cut = pipeline_in(candidate)[stage.number]
             return CutModel(candidate, layers, stage.layers, cut.kinds, cut)
-    made = _cut_evenly(settled, config, stage.number, layers)
+    made = _cut_evenly(prepared, config, stage.number, layers)
     if made.stage is None:
         raise UncutLayersError(msg("dryrun.cut"), msg("dryrun.cut.hint"))
     return made._replace(full_layers=stage.layers, kinds=made.stage.kinds)
@@ -143,7 +143,7 @@ def _expert_layers(config: ConfigCopy, layers: int) -> list[bool]:
     model = config.job.model
     name = "expert_num" if is_legacy(config.data) else "num_moe_experts"
     # `moe_config` may contain 1 although the model's own section has another value.
-    counts = [field.value for field in model.written(name)] or [model.value(name)]
+    counts = [field.value for field in model.written_fields(name)] or [model.value(name)]
     if not any(type(count) is int and count > 1 for count in counts):
         return [False] * layers
     every = 1 if is_legacy(config.data) else model.value("moe_layer_freq")
@@ -176,13 +176,13 @@ def _list_candidates(config: ConfigCopy, plan: LayerPlan, key: str, kept: list[L
         counts[layer.chunk][layer.stage] += 1
     base = len(kept) // (len(counts) * len(counts[0]))
     offset: list[Any] = [[count - base for count in row] for row in counts]
-    settled = config.copy()
-    settled.set(key, len(kept))
+    prepared = config.copy()
+    prepared.set(key, len(kept))
     if config.get(f"{MODEL}.offset") or any(map(any, offset)):
         level: Any = offset if len(offset) > 1 else offset[0]
-        settled.set(f"{MODEL}.offset", level if any(map(any, offset)) else 0)
-    _cut_experts(settled, config, [layer.layer for layer in kept])
-    yield settled
+        prepared.set(f"{MODEL}.offset", level if any(map(any, offset)) else 0)
+    _cut_experts(prepared, config, [layer.layer for layer in kept])
+    yield prepared
     renumbered = tuple(layer._replace(layer=number) for number, layer in enumerate(kept))
     made = convert_plan(
         plan._replace(placement=tuple(map(tuple, counts)), layers=renumbered, formative=None, problems=()), MINDFORMERS
@@ -190,8 +190,8 @@ def _list_candidates(config: ConfigCopy, plan: LayerPlan, key: str, kept: list[L
     if not any(problem.severity is Severity.ERROR for problem in made.problems):
         for path, value in made.values.items():
             if path.startswith(_SETTINGS) and (value or config.get(path)):
-                settled.set(path, value)
-        yield settled
+                prepared.set(path, value)
+        yield prepared
 
 
 def _cut_experts(made: ConfigCopy, config: ConfigCopy, kept: Sequence[int]) -> None:
@@ -210,9 +210,9 @@ def _layer_actions(layer: LayerSpec) -> tuple[object, ...]:
     return layer.stage, layer.chunk, layer.recompute, *map(frozenset, patterns), {repr(swap) for swap in layer.swap}
 
 
-def _cut_evenly(settled: SettledConfig, config: ConfigCopy, number: int, layers: int) -> CutModel:
+def _cut_evenly(prepared: PreparedConfig, config: ConfigCopy, number: int, layers: int) -> CutModel:
     made = config.copy()
-    made.set(settled.layers_key, layers * settled.stages)
+    made.set(prepared.layers_key, layers * prepared.stages)
     interleaved = bool(config.get("parallel.pipeline_config.pipeline_interleave"))
     chunks = config.count(f"{MODEL}.pp_interleave_num", 1) if interleaved else 1
     if layers % chunks:
@@ -225,7 +225,7 @@ def _cut_evenly(settled: SettledConfig, config: ConfigCopy, number: int, layers:
         path = f"recompute_config.{name}"
         made.set(path, _clamp_counts(config.get(path), layers, layers // chunks))
     if _first_dense(config):
-        made.set(_first_dense_key(config), min(_first_dense(config), layers * settled.stages))
+        made.set(_first_dense_key(config), min(_first_dense(config), layers * prepared.stages))
     pipeline = pipeline_in(made)
     return CutModel(made, layers, None, {}, pipeline[number] if pipeline else None)
 

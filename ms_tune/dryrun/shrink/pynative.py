@@ -12,7 +12,7 @@ from ms_tune.dialects import FrameworkStop, parse_specs, write_specs
 from ms_tune.dryrun.job import PYNATIVE_LOADER, Column, PynativeJob
 from ms_tune.dryrun.request import STEPS
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-from ms_tune.dryrun.shrink.mindformers_data import BASE_COLUMNS, columns_named
+from ms_tune.dryrun.shrink.mindformers_data import BASE_COLUMNS, make_columns
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.models import LAYERS, names_of
 from ms_tune.text import msg
@@ -47,7 +47,7 @@ def trainer_job(
         raise UnsupportedError(msg("dryrun.run-mode", mode=config.get("run_mode")), msg("dryrun.run-mode.hint"))
     write_layers(config, changes, layers)
     length = config.count("model.seq_length", 1)
-    columns = _put_data_in_place(config, length)
+    columns = _replace_data_set(config, length)
     for key in _SURROUNDINGS:
         if config.get(key):
             config.remove(key)
@@ -58,7 +58,7 @@ def trainer_job(
     return job, {_CONFIG_FILE: config.data}, config.changes
 
 
-def _put_data_in_place(config: ConfigCopy, length: int) -> tuple[Column, ...]:
+def _replace_data_set(config: ConfigCopy, length: int) -> tuple[Column, ...]:
     # Replace the data set by one with the same columns that needs no files. If one rank's data set is broadcast to others
     # (``use_distribute_dataset``), each rank gets its own: in simulation nothing arrives.
     loader = config.get("train_dataset.dataloader", {})
@@ -84,14 +84,14 @@ def _data_columns(config: ConfigCopy, settings: dict[Any, Any], length: int, *, 
         default = (*BASE_COLUMNS, "attention_mask")
     names = config.names("train_dataset.dataloader.column_names", default)
     lengths = (settings.get(key) for key in _EOD_LENGTHS)
-    return columns_named(names, length, next((value for value in lengths if type(value) is int and value > 0), None))
+    return make_columns(names, length, next((value for value in lengths if type(value) is int and value > 0), None))
 
 
 _COUNT = "model.num_hidden_layers"
 _FREQUENCY = "model.moe_layer_freq"
 _NAMED_DENSE = "model.mlp_only_layers"
 _FIRST_DENSE = "model.first_k_dense_replace"
-_WHAT_IS_RECOMPUTED = {"full": "recompute.full_recompute_layer", "select": "recompute.select_module"}
+_RECOMPUTE_LISTS = {"full": "recompute.full_recompute_layer", "select": "recompute.select_module"}
 
 
 def write_layers(config: ConfigCopy, changes: Iterable[SettingChange], layers: Sequence[StageLayer] | None) -> None:
@@ -104,7 +104,7 @@ def write_layers(config: ConfigCopy, changes: Iterable[SettingChange], layers: S
     _write_experts(config, ordinary)
     _renumber_lists(config, [layer.number for layer in layers])
     mode = config.get("recompute.mode")
-    what = _WHAT_IS_RECOMPUTED.get(mode) if isinstance(mode, str) else None
+    what = _RECOMPUTE_LISTS.get(mode) if isinstance(mode, str) else None
     if what and not config.get(what):
         # distributed/activation_checkpoint.py, ``_validate_recompute_structure``: the mode requires at least one layer.
         config.set("recompute.mode", "None")
@@ -132,7 +132,7 @@ def _write_experts(config: ConfigCopy, experts: Sequence[bool]) -> None:
 
 def _renumber_lists(config: ConfigCopy, numbers: Sequence[int]) -> None:
     # Renumber the lists of layers that only the framework reads, for the remaining layers.
-    def left(specs: Any) -> Any:  # noqa: ANN401 - as the config has it
+    def keep_existing_layers(specs: Any) -> Any:  # noqa: ANN401 - as the config has it
         try:
             named = set(parse_specs(specs))
         except (FrameworkStop, TypeError):
@@ -142,12 +142,13 @@ def _renumber_lists(config: ConfigCopy, numbers: Sequence[int]) -> None:
     for key in ("recompute.exclude_op", "recompute_comm.select_module"):
         named = config.get(key)
         if isinstance(named, dict):
-            config.set(key, {pattern: left(specs) for pattern, specs in named.items()})
+            config.set(key, {pattern: keep_existing_layers(specs) for pattern, specs in named.items()})
     for key in ("swap.layer_swap", "swap.op_swap"):
         entries = config.get(key)
         if isinstance(entries, list):
             listed = [isinstance(entry, dict) and "layers" in entry for entry in entries]
             made = [
-                {**one, "layers": left(one["layers"])} if has else one for one, has in zip(entries, listed, strict=True)
+                {**one, "layers": keep_existing_layers(one["layers"])} if has else one
+                for one, has in zip(entries, listed, strict=True)
             ]
             config.set(key, made)

@@ -12,7 +12,7 @@ from ms_tune.dialects.check_context import CodeSource
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.job.script import ScriptJob
-from ms_tune.lint.environment.variables import ALLOC_BOOLEANS, FOREIGN, KNOWN, Item, items
+from ms_tune.lint.environment.variables import ALLOC_BOOLEANS, FOREIGN, MINDSPORE_VARIABLES, Item, items
 from ms_tune.lint.fix import title_of
 from ms_tune.source import SCRIPTS
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
@@ -124,7 +124,7 @@ class EnvironmentSource(CodeSource):
         self.script = ScriptJob(path, text) if path.suffix in SCRIPTS else None
         self.lines = Document(text, path)
 
-    def again(self, text: str) -> EnvironmentSource:
+    def with_text(self, text: str) -> EnvironmentSource:
         """Return the settings of another text of the file."""
         if self.environment.reader is None:
             raise ConfigError(msg("edits.process"), path=self.path)
@@ -176,7 +176,7 @@ class EnvironmentSource(CodeSource):
                 return False  # another fix gives the variable another value
             expected[last] = (expected[last][0], str(change.value), *expected[last][2:])
         try:
-            fixed = self.again(apply_edits(self.text, (edit for fix in fixes for edit in fix.edits)))
+            fixed = self.with_text(apply_edits(self.text, (edit for fix in fixes for edit in fix.edits)))
         except (ConfigError, ValueError):
             return False
         return [(one.name, one.value, one.block, one.extends) for one in fixed.environment.assignments] == expected
@@ -284,7 +284,9 @@ _LINE_COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
 
 def from_process(variables: Mapping[str, str]) -> Environment:
     """Return the settings of a process, such as ``os.environ``, limited to variables relevant to MindSpore."""
-    text = "".join(f"{name}={variables[name]}\n" for name in sorted((KNOWN | FOREIGN.keys()) & set(variables)))
+    text = "".join(
+        f"{name}={variables[name]}\n" for name in sorted((MINDSPORE_VARIABLES | FOREIGN.keys()) & set(variables))
+    )
     return parse_env(text, Path("environment"), raw=True)
 
 
@@ -312,10 +314,10 @@ def parse_shell(text: str, path: Path) -> Environment:
     lines = Document(text, path)
     found = [
         Assignment(
-            one.one.name,
+            one.assignment.name,
             one.text,
-            lines.span(one.one.place.start, one.one.place.start + len(one.one.name)),
-            lines.span(one.one.value_start, one.one.place.end),
+            lines.span(one.assignment.place.start, one.assignment.place.start + len(one.assignment.name)),
+            lines.span(one.assignment.value_start, one.assignment.place.end),
             one.block,
             one.extends,
         )

@@ -37,7 +37,7 @@ def stepping(module: Module) -> frozenset[Function]:
     functions = [node for node in module.functions if not node.name.startswith("__") or node.name == "__call__"]
     inside = {one: [node for node in module.below(one) if isinstance(node, ast.Call)] for one in functions}
     calls = {one: {_last_two(node.func) for node in nodes} for one, nodes in inside.items()}
-    found = {one for one in functions if calls[one] & makers or any(map(_goes_back, inside[one]))}
+    found = {one for one in functions if calls[one] & makers or any(map(_runs_backward, inside[one]))}
     for _ in range(_ROUNDS):
         names = {name for one in found for name in _names_of(module, one)}
         further = {one for one in functions if one not in found and calls[one] & names}
@@ -84,7 +84,7 @@ def _step_names(module: Module) -> frozenset[str]:
     return frozenset(names - {""})
 
 
-def _goes_back(node: ast.Call) -> bool:
+def _runs_backward(node: ast.Call) -> bool:
     """Return whether a call is ``loss.backward()`` or ``optimizer.step()``."""
     if not isinstance(node.func, ast.Attribute):
         return False

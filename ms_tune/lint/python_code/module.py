@@ -104,7 +104,7 @@ class Module:
         start, end = self.ends[root]
         return self.nodes[start + 1 : end]
 
-    def own_nodes(self, root: ast.AST) -> Iterator[ast.AST]:
+    def local_nodes(self, root: ast.AST) -> Iterator[ast.AST]:
         """Yield the descendants of a file, function, class or loop, except those inside functions and classes defined there."""
         start, end = self.ends[root]
         nodes, at = self.nodes, start + 1
@@ -180,7 +180,7 @@ class Module:
             node = self.parents[node]
             yield node
 
-    def is_asked_for(self, node: ast.AST, switches: re.Pattern[str]) -> bool:
+    def is_opt_in(self, node: ast.AST, switches: re.Pattern[str]) -> bool:
         """Return whether a node only runs if a switch of the code itself is on: ``if args.debug: ...``."""
         for one in self.around(node):
             if isinstance(one, ast.If) and node in one.body and switches.search(ast.unparse(one.test)):

@@ -47,8 +47,8 @@ def _flip(module: Module, violation: Violation) -> Rewritten:
     value = _argument(module, violation)
     given = value.value
     if isinstance(given, bool):
-        return _written(module, value, str(not given))
-    return _written(module, value, _quoted(module, value, _FLIPPED.get(given) or _unclear()))
+        return _rewrite_node(module, value, str(not given))
+    return _rewrite_node(module, value, _quoted(module, value, _FLIPPED.get(given) or _unclear()))
 
 
 def _accepted(module: Module, violation: Violation) -> Rewritten:
@@ -61,8 +61,8 @@ def _accepted(module: Module, violation: Violation) -> Rewritten:
     if isinstance(module.at(violation.span, ast.keyword), ast.keyword):
         state = "ON" if on else "OFF"
         quoted = _quoted(module, value, state) if isinstance(value.value, str) else f"'{state}'"
-        return _written(module, value, quoted)
-    return _written(module, value, str(on))
+        return _rewrite_node(module, value, quoted)
+    return _rewrite_node(module, value, str(on))
 
 
 def _drop_call(module: Module, violation: Violation) -> Rewritten:
@@ -101,7 +101,7 @@ def _mint(module: Module, violation: Violation) -> Rewritten:
     name, changes = _name_of_mint(module, function)
     words = f"{name}{str(violation.params['new']).removeprefix('mint')}"
     kind = "lint.fix.rewrite-import" if changes else "lint.fix.rewrite"
-    made = _written(module, function, words, msg(kind, old=_shown(_words(module, function)), new=words))
+    made = _rewrite_node(module, function, words, msg(kind, old=_shown(_words(module, function)), new=words))
     names = parameter_names(old)
     for keyword in call.keywords:
         if keyword.arg and keyword.arg in names:
@@ -151,10 +151,10 @@ def _item(module: Module, violation: Violation, old: str, new: str) -> Rewritten
         _unclear()
     value, start = node.value, found[0].start
     words = _quoted(module, node, value[:start] + new + value[start + len(old) :])
-    return _written(module, node, words, msg("lint.fix.rewrite", old=_shown(old), new=_shown(new)))
+    return _rewrite_node(module, node, words, msg("lint.fix.rewrite", old=_shown(old), new=_shown(new)))
 
 
-def _written(module: Module, node: ast.AST, words: str, title: Message | None = None) -> Rewritten:
+def _rewrite_node(module: Module, node: ast.AST, words: str, title: Message | None = None) -> Rewritten:
     span = module.span(node)
     title = title or msg("lint.fix.rewrite", old=_shown(_words(module, node)), new=_shown(words))
     return Rewritten(title, (TextEdit(span.start, span.end, words),), (swap_of(node, words),))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class PythonSource(CodeSource):
     """A Python file. Its fixes are verified by comparing syntax trees."""
 
-    def again(self, text: str) -> PythonSource:
+    def with_text(self, text: str) -> PythonSource:
         """Return the same file with another text."""
         return parse_python(text, self.path)
 
@@ -78,7 +78,7 @@ def parse_python(text: str, path: Path) -> PythonSource:
 
 
 # Conditions that show that the user of the code requests a setting.
-_ASKED = re.compile(r"debug|sync|block|simul|dry_?run|determin|reprod|profil|track", re.IGNORECASE)
+_OPT_IN = re.compile(r"debug|sync|block|simul|dry_?run|determin|reprod|profil|track", re.IGNORECASE)
 _BLOCKS = (*FUNCTIONS, *LOOPS, ast.If, ast.Try, ast.With, ast.AsyncWith, ast.ClassDef)
 
 
@@ -128,7 +128,7 @@ def _called(module: Module, call: ast.Call) -> Iterator[Assignment]:
 
 
 def _assignment(module: Module, key: ast.expr | None, value: ast.expr) -> Iterator[Assignment]:
-    if not isinstance(key, ast.Constant) or not isinstance(key.value, str) or module.is_asked_for(value, _ASKED):
+    if not isinstance(key, ast.Constant) or not isinstance(key.value, str) or module.is_opt_in(value, _OPT_IN):
         return
     block = tuple(id(one) for one in reversed([*module.around(value)]) if isinstance(one, _BLOCKS))
     extends = any(isinstance(one, ast.Constant) and one.value == key.value for one in ast.walk(value))

@@ -44,20 +44,20 @@ _FRESH = (
 @lru_cache(maxsize=2)
 def step_loops(module: Module) -> tuple[Loop, ...]:
     """Return the loops whose body, without functions defined in it, takes a training step; the innermost ones only."""
-    made = frozenset(_made_steps(module))
-    loops = [node for node in module.loops if _takes_step(module, node, made)]
+    made = frozenset(_find_step_names(module))
+    loops = [node for node in module.loops if _calls_step(module, node, made)]
     outer = {one for loop in loops for one in module.around(loop)}
     return tuple(loop for loop in loops if loop not in outer)
 
 
-def _takes_step(module: Module, loop: Loop, made: frozenset[str]) -> bool:
-    calls = [node for node in module.own_nodes(loop) if isinstance(node, ast.Call)]
+def _calls_step(module: Module, loop: Loop, made: frozenset[str]) -> bool:
+    calls = [node for node in module.local_nodes(loop) if isinstance(node, ast.Call)]
     if any(name in made or _STEP.search(name) for name in map(_dotted, (call.func for call in calls))):
         return True
     return any(calls_step(module, call) for call in calls)
 
 
-def _made_steps(module: Module) -> Iterator[str]:
+def _find_step_names(module: Module) -> Iterator[str]:
     """Yield the names of training steps, as assigned: ``trainer = nn.TrainOneStepCell(...)``."""
     for call, name in module.calls:
         statement = module.parents.get(call)
@@ -100,12 +100,12 @@ def _called_in_loops(module: Module) -> frozenset[Function]:
     names = {
         _dotted(call.func)
         for loop in step_loops(module)
-        for call in module.own_nodes(loop)
+        for call in module.local_nodes(loop)
         if isinstance(call, ast.Call)
     }
     found: set[Function] = set()
     functions = stepping(module)
-    given = tuple(_given_to_gradients(module))
+    given = tuple(_find_gradient_targets(module))
     for _ in range(_ROUNDS):
         further = {one for one in functions - found if {one.name, f"self.{one.name}"} & names}
         if not further:
@@ -116,7 +116,7 @@ def _called_in_loops(module: Module) -> frozenset[Function]:
     return frozenset(found)
 
 
-def _given_to_gradients(module: Module) -> Iterator[tuple[str, str]]:
+def _find_gradient_targets(module: Module) -> Iterator[tuple[str, str]]:
     """Yield a gradient function and its target by name: ``grad_fn``, ``forward`` in ``grad_fn = value_and_grad(forward)``."""
     for call, full in module.calls:
         statement = module.parents.get(call)
@@ -188,22 +188,22 @@ def assigned(module: Module, name: ast.Name) -> Iterator[ast.expr | None]:
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
         if any(one is not None and one.arg == name.id for one in every):
             yield None
-    yield from _given_in(module, scope).get(name.id, ())
+    yield from _list_assignments(module, scope).get(name.id, ())
 
 
 # Cached: many names of one function are requested, but its nodes are visited once.
 @lru_cache(maxsize=64)
-def _given_in(module: Module, scope: ast.AST) -> dict[str, list[ast.expr | None]]:
+def _list_assignments(module: Module, scope: ast.AST) -> dict[str, list[ast.expr | None]]:
     """Return the values assigned to each name in a function, or in a file outside of its functions."""
     found: dict[str, list[ast.expr | None]] = {}
-    for node in module.own_nodes(scope):
-        for target, value in _given(node):
+    for node in module.local_nodes(scope):
+        for target, value in _split_assignment(node):
             for name in {one.id for one in ast.walk(target) if isinstance(one, ast.Name)}:
                 found.setdefault(name, []).append(value)
     return found
 
 
-def _given(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
+def _split_assignment(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
     """Yield the targets of one statement with the assigned value; None if it is only known at run time."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
@@ -262,7 +262,7 @@ def is_tensor(module: Module, node: ast.expr, depth: int = 4) -> bool:
     if depth <= 0:
         return False
     if isinstance(node, ast.Call):
-        return _is_made(module, node, depth)
+        return _is_constructed(module, node, depth)
     if isinstance(node, ast.Name):
         values = list(assigned(module, node))
         if values == [None] and _is_declared(module, node):
@@ -282,7 +282,7 @@ def _parts(node: ast.expr) -> tuple[ast.expr, ...]:
     return (node.value,) if isinstance(node, ast.Subscript) else ()
 
 
-def _is_made(module: Module, call: ast.Call, depth: int) -> bool:
+def _is_constructed(module: Module, call: ast.Call, depth: int) -> bool:
     name = module.name(call.func)
     if name.startswith(_SOURCES):
         last = name.rpartition(".")[2]

@@ -21,8 +21,8 @@ from ms_tune.reference.transformer.context import (
     sequence_to_heads,
     split_heads,
 )
-from ms_tune.reference.transformer.linear import ColumnLinear, Linear, Norm, RowLinear, cast_to, in_one_piece
-from ms_tune.reference.transformer.parallel import gather, gather_last, own_part
+from ms_tune.reference.transformer.linear import ColumnLinear, Linear, Norm, RowLinear, cast_to, copy_if_view
+from ms_tune.reference.transformer.parallel import gather, gather_last, local_part
 from ms_tune.reference.transformer.settings import number_format
 
 if TYPE_CHECKING:
@@ -104,10 +104,10 @@ class TableMaker:
     def __init__(self, settings: NetworkSettings, rotary_size: int) -> None:
         self.legacy, self.dtype = settings.shape.legacy, settings.format_of("rotary")
         self.shape = (settings.tokens, 1, 1, rotary_size if settings.shape.rotary else 0)
-        self.shared = not settings.shape.own_tables
-        self.angles = self.made() if self.legacy else None
+        self.shared = not settings.shape.separate_tables
+        self.angles = self.make_angles() if self.legacy else None
         self.words: Tensor | None = None
-        if settings.shape.whole_mask:
+        if settings.shape.full_mask:
             # pynative/layers/mask_generate.py: the triangle stays in the number format of the computation, and each sample has
             # its own mask, since its tokens are not all the same.
             samples, positions = settings.config.batch.micro_batch_size, settings.shape.seq_length
@@ -123,12 +123,12 @@ class TableMaker:
         mask = self.mask if self.words is None else (1 - self.words * self.mask).astype(mindspore.uint8)
         if self.angles is not None:
             return Tables(self.angles, self.angles, self.angles, mask)  # each use of them computes cosines and sines
-        angles = self.made()
+        angles = self.make_angles()
         if not self.shared:
             return Tables(angles, angles, angles, mask)
         return Tables(angles, cast_to(mint.cos(angles), self.dtype), cast_to(mint.sin(angles), self.dtype), mask)
 
-    def made(self) -> Tensor:
+    def make_angles(self) -> Tensor:
         """Return the angles ``(s, 1, 1, size)``, float32, on the device; their values do not matter in simulation."""
         return mint.zeros(self.shape, dtype=mindspore.float32)
 
@@ -138,7 +138,7 @@ class Rotary(nn.Cell):
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
-        self.dtype, self.own = settings.format_of("rotary"), settings.shape.own_tables
+        self.dtype, self.own = settings.format_of("rotary"), settings.shape.separate_tables
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
         """Rotate the first part of each head."""
@@ -254,7 +254,7 @@ class LatentSelfAttention(nn.Cell):
         self.latent, self.heads = latent, shape.num_attention_heads // settings.groups.tensor.size
         queries = shape.num_attention_heads * latent.head_size
         self.split = (latent.query_rank or queries, latent.key_value_rank, latent.rotary_size)
-        self.group, self.cut, self.all_heads = settings.groups.tensor, settings.sequence, settings.whole_inside
+        self.group, self.cut, self.all_heads = settings.groups.tensor, settings.sequence, settings.gathers_sequence
         inside = settings.inside if self.all_heads else settings
         bias = shape.qkv_bias
         formats = {"dtype": settings.dtype, "compute": settings.format_of("compute")}
@@ -276,7 +276,7 @@ class LatentSelfAttention(nn.Cell):
         """Attend: ``(s, b, h)`` to the same shape."""
         query, key, value = self.heads_of(x, tables)
         if self.all_heads:
-            key, value = (own_part(one, self.group, 2).contiguous() for one in (key, value))
+            key, value = (local_part(one, self.group, 2).contiguous() for one in (key, value))
         return self.linear_proj(self.core_attention(query, key, value, tables.mask))
 
     def heads_of(self, x: Tensor, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
@@ -311,7 +311,7 @@ class LatentSelfAttention(nn.Cell):
 
     def pieces(self, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
         """Return the parts of the last axis: views, or copies."""
-        return tuple(in_one_piece(part, wanted=self.all_heads) for part in mint.split(x, sizes, dim=-1))
+        return tuple(copy_if_view(part, wanted=self.all_heads) for part in mint.split(x, sizes, dim=-1))
 
 
 _MASKED = -10000.0

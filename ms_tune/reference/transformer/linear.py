@@ -36,7 +36,7 @@ def cast_to(x: Tensor, dtype: mindspore.Type) -> Tensor:
     return x if x.dtype == dtype else x.astype(dtype)
 
 
-def in_one_piece(x: Tensor, *, wanted: bool) -> Tensor:
+def copy_if_view(x: Tensor, *, wanted: bool) -> Tensor:
     """Copy a tensor that is a view of another one, if ``wanted``.
 
     Layers of MindFormers 2.0 under tensor parallelism use HyperParallel's tensors, which are contiguous: each begins with
@@ -48,7 +48,7 @@ def in_one_piece(x: Tensor, *, wanted: bool) -> Tensor:
 class Linear(nn.Cell):
     """A projection of ``(…, inputs)`` to ``(…, outputs)``; the weight is ``(outputs, inputs)``.
 
-    With ``copies`` the weight is transposed in a copy, which stays until the backward pass (:func:`in_one_piece`).
+    With ``copies`` the weight is transposed in a copy, which stays until the backward pass (:func:`copy_if_view`).
     """
 
     def __init__(  # noqa: PLR0913 - independent settings
@@ -90,7 +90,7 @@ class ColumnLinear(Linear):
     ) -> None:
         local = outputs // settings.groups.tensor.size
         dtype = settings.dtype if dtype is None else dtype
-        super().__init__(inputs, local, bias=bias, dtype=dtype, copies=settings.whole_inside)
+        super().__init__(inputs, local, bias=bias, dtype=dtype, copies=settings.gathers_sequence)
         self.group, self.sequence, self.regather = settings.groups.tensor, settings.sequence, settings.regather
         self.compute, self.keeps = settings.format_of("compute"), settings.shape.legacy
 
@@ -116,7 +116,7 @@ class RowLinear(Linear):
     ) -> None:
         local = inputs // settings.groups.tensor.size
         dtype = settings.dtype if dtype is None else dtype
-        super().__init__(local, outputs, bias=bias, dtype=dtype, copies=settings.whole_inside)
+        super().__init__(local, outputs, bias=bias, dtype=dtype, copies=settings.gathers_sequence)
         self.group, self.sequence = settings.groups.tensor, settings.sequence
         self.compute, self.keeps = settings.format_of("compute"), settings.shape.legacy
 

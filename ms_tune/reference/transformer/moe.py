@@ -97,7 +97,7 @@ class SharedExperts(FeedForward):
 
     def __init__(self, experts: Experts, settings: NetworkSettings) -> None:
         super().__init__(
-            experts.shared_ffn_hidden_size, settings, split=experts.shared_split, gathered=settings.whole_inside
+            experts.shared_ffn_hidden_size, settings, split=experts.shared_split, gathered=settings.gathers_sequence
         )
         self.dtype = number_format(experts.router)
         gate = Linear(settings.shape.hidden_size, 1, bias=False, dtype=self.dtype)
@@ -183,7 +183,7 @@ class MixtureOfExperts(nn.Cell):
         shared = SharedExperts(experts, settings) if experts.shared_ffn_hidden_size else None
         self.shared_experts = shared
         self.held: list[Tensor] = []
-        self.whole = groups.tensor if settings.whole_inside else None
+        self.gather_group = groups.tensor if settings.gathers_sequence else None
 
     def construct(self, x: Tensor) -> Tensor:
         """Apply the block: ``(s, b, h)`` to the same shape."""
@@ -193,7 +193,7 @@ class MixtureOfExperts(nn.Cell):
         if self.shared_experts is None:
             return y
         shared = self.shared_experts(x)
-        return y + (shared if self.whole is None else gather(shared, self.whole))
+        return y + (shared if self.gather_group is None else gather(shared, self.gather_group))
 
     def rows(self, tokens: int) -> int:
         """Return the number of rows for this rank's tokens: one per expert of each token, up to the experts' capacity."""
@@ -256,7 +256,7 @@ class MixtureOfExperts(nn.Cell):
         order = mint.argsort(mint.transpose(chosen, 0, 1).reshape(-1).astype(mindspore.float32))
         back = mint.argsort(order.astype(mindspore.float32)).reshape(per_token, -1)
         rows, width = mint.index_select(tokens, 0, mint.fmod(order, tokens.shape[0])), tokens.shape[1]
-        if self.whole is not None:
+        if self.gather_group is not None:
             del tokens  # freed here, as at the end of `_token_dispatch`
         alive: list[Tensor] = []
         rows = mint.index_select(self.spread_rows(rows, alive), 0, mint.transpose(back, 0, 1).reshape(-1))
@@ -274,12 +274,12 @@ class MixtureOfExperts(nn.Cell):
             rows = self.by_chunk(rows)
             rows = self.experts(rows)
             there = self.by_chunk(rows)
-            if self.whole is not None:
+            if self.gather_group is not None:
                 # ``_token_combine`` of pynative/distributed/expert_parallel.py, 2.0, keeps them until tokens are added up.
                 alive += (rows, there)
             rows = there
         back = exchange(rows, self.group)
-        if self.whole is not None:
+        if self.gather_group is not None:
             alive.append(back)
         return back
 

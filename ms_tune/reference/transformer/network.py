@@ -32,7 +32,7 @@ from ms_tune.reference.transformer.parallel import (
     cut_sequence,
     gather,
     gather_last,
-    own_part,
+    local_part,
     reduce,
     scatter,
     share_gradient,
@@ -173,22 +173,22 @@ class Embedding(nn.Cell):
     def construct(self, tokens: Tensor) -> Tensor:
         """Embed tokens: ``(s, b)`` to ``(s, b, h)``."""
         if self.keeps:
-            return self.kept(tokens)
+            return self.embed_legacy(tokens)
         if self.group.size == 1:
             x = self.looked_up(tokens).astype(self.dtype)
         elif self.sequence and self.positions is None:
             # pynative/distributed/style.py, 2.1: in the number format of the weight, and the output stays until the backward
             # pass; not in 2.0.
-            return scatter(self.of_own_words(tokens), self.group, keeps=not self.tiled).astype(self.dtype)
+            return scatter(self.embed_local(tokens), self.group, keeps=not self.tiled).astype(self.dtype)
         else:
-            x = reduce(self.of_own_words(tokens).astype(self.dtype), self.group)
+            x = reduce(self.embed_local(tokens).astype(self.dtype), self.group)
         if self.positions is not None:
             x = x + self.positions[: x.shape[0]].unsqueeze(1)
         return scatter(x, self.group) if self.sequence else x
 
-    def kept(self, tokens: Tensor) -> Tensor:
+    def embed_legacy(self, tokens: Tensor) -> Tensor:
         """Do the same, keeping all that ``legacy/model/language_model.py`` keeps until the backward pass."""
-        x = mint.nn.functional.embedding(tokens, self.weight) if self.group.size == 1 else self.of_own_words(tokens)
+        x = mint.nn.functional.embedding(tokens, self.weight) if self.group.size == 1 else self.embed_local(tokens)
         x = reduce(x, self.group, keeps=True)
         if self.positions is not None:
             x = x + self.positions[: x.shape[0]].unsqueeze(1)
@@ -217,7 +217,7 @@ class Embedding(nn.Cell):
         x = mint.gather(self.weight, 0, own * mask)
         return (x * mask.astype(x.dtype)).reshape(*tokens.shape, -1)
 
-    def of_own_words(self, tokens: Tensor) -> Tensor:
+    def embed_local(self, tokens: Tensor) -> Tensor:
         """Return the embedding of the tokens of this rank's vocabulary, zero for others."""
         if self.tiled:
             return self.gathered_words(tokens)
@@ -240,13 +240,13 @@ class TransformerLayer(nn.Cell):
         self.pre_mlp_layernorm = Norm(shape.hidden_size, settings)
         # pynative/base_models/gpt/parallelize.py, 2.0: the sequence is gathered before both blocks, outside their
         # recomputation, and the experts' output is split after them.
-        self.door = settings.groups.tensor if settings.whole_inside else None
+        self.door = settings.groups.tensor if settings.gathers_sequence else None
         self.exit = self.door if layer.experts else None
         self.mlp: nn.Cell
         if layer.experts:
             self.mlp = MixtureOfExperts(settings)
         else:
-            self.mlp = FeedForward(shape.ffn_hidden_size, settings, gathered=settings.whole_inside)
+            self.mlp = FeedForward(shape.ffn_hidden_size, settings, gathered=settings.gathers_sequence)
         self.post_self_attn_layernorm = Norm(shape.hidden_size, settings) if shape.sandwich_norm else None
         self.post_mlp_layernorm = Norm(shape.hidden_size, settings) if shape.sandwich_norm else None
 
@@ -256,7 +256,7 @@ class TransformerLayer(nn.Cell):
         x = x + (y if self.post_self_attn_layernorm is None else self.post_self_attn_layernorm(y))
         y = self.mlp(self.entering(self.pre_mlp_layernorm(x)))
         if self.exit is not None:
-            y = own_part(y, self.exit, 0)
+            y = local_part(y, self.exit, 0)
         return x + (y if self.post_mlp_layernorm is None else self.post_mlp_layernorm(y))
 
     def entering(self, x: Tensor) -> Tensor:
@@ -273,7 +273,7 @@ class PredictionLayer(nn.Cell):
         self.enorm = Norm(hidden, settings)
         self.hnorm = Norm(hidden, settings)
         # In 2.0 each rank has a part of the inputs (``apply_non_moe_tp``, pynative/base_models/gpt/parallelize.py).
-        self.group = settings.groups.tensor if settings.whole_inside else None
+        self.group = settings.groups.tensor if settings.gathers_sequence else None
         self.eh_proj: nn.Cell
         if self.group is None:
             compute = settings.format_of("compute")

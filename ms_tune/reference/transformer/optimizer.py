@@ -92,7 +92,7 @@ def _update_weights(weight: Tensor, gradient: Tensor, first: Tensor, second: Ten
     weight.copy_(cast_to(decayed - (first / deviation) * _RATE, weight.dtype))
 
 
-class WholeWeights:
+class UnshardedWeights:
     """Weights that are whole on every rank; the optimizer's state may be sharded.
 
     In MindSpeed-Core-MS r0.1.0 the gradients of each micro-batch are added to buffers that live for the whole run. With mixed

@@ -147,7 +147,7 @@ def cut_sequence(x: Tensor, group: RankGroup) -> Tensor:
     return x if group.size == 1 else _Collective.apply(x, group, _own_part, gather_parts, "xy")
 
 
-def own_part(x: Tensor, group: RankGroup, axis: int) -> Tensor:
+def local_part(x: Tensor, group: RankGroup, axis: int) -> Tensor:
     """Return this rank's part along an axis of a tensor on all ranks; backward: zeros around its gradient.
 
     As in HyperParallel's ``chunk`` (``platform/mindspore/platform.py`` at fdd0a80).

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class ShardedWeight:
     """A sharded weight with its gradients."""
 
-    whole: Parameter  # the weight for the computation; without memory unless gathered
+    full: Parameter  # the weight for the computation; without memory unless gathered
     part: Parameter  # this rank's part of it, flat
     group: RankGroup  # the ranks with the other parts
     copies: RankGroup  # the ranks with the same part
@@ -51,17 +51,17 @@ class ShardedWeight:
         if self.group.size == 1:
             # A weight that is not split is used directly (``_get_unsharded_param_data`` at 6ee2a24b).
             self.part.zero_()
-            self.whole.data = self.part.view(self.whole.shape)
+            self.full.data = self.part.view(self.full.shape)
             return
-        self.whole.zero_()
+        self.full.zero_()
         self.let_go()
 
     def gather(self, *, ahead: bool = False) -> None:
         """Gather the parts of all ranks (``_get_unsharded_param_data``); with ``ahead``, without waiting for them."""
         if self.group.size == 1:
             return
-        self.whole.untyped_storage().resize_(self.whole.size * self.whole.itemsize)
-        whole = self.whole.view(-1)
+        self.full.untyped_storage().resize_(self.full.size * self.full.itemsize)
+        whole = self.full.view(-1)
         self.arriving = distributed.all_gather_into_tensor(whole, self.part, group=self.group.name, async_op=ahead)
 
     def arrive(self) -> None:
@@ -74,7 +74,7 @@ class ShardedWeight:
         """Free the memory of the whole weight (``free_unsharded_param``)."""
         if self.group.size == 1:
             return
-        self.whole.untyped_storage().resize_(0)
+        self.full.untyped_storage().resize_(0)
 
     @property
     def waits(self) -> bool:
@@ -130,17 +130,17 @@ class Reducer:
         # Whether ranks with copies of the parts sum theirs: in the last micro-batch of the step.
         self.sums_copies = True
         self._parts: list[tuple[ShardedWeight, Tensor, Any]] = []
-        self._whole: list[tuple[ShardedWeight, Tensor, Any]] = []
+        self._unsharded: list[tuple[ShardedWeight, Tensor, Any]] = []
         self._filling: list[_GradientCopies] = []
         self._summing: list[_GradientCopies] = []
 
     def reduce(self, weights: Sequence[ShardedWeight]) -> None:
         """Send the gradients of a unit to their ranks, and receive those of the previous unit (``post_backward``)."""
         waiting = [weight for weight in weights if weight.waits]
-        self._take(self._whole)
+        self._take(self._unsharded)
         for weight in waiting:
             if weight.group.size == 1:
-                self._reduce_whole(weight)
+                self._reduce_unsharded(weight)
         filled = self._filled()
         self._take(self._parts)
         parts = [weight for weight in waiting if weight.group.size > 1]
@@ -161,16 +161,16 @@ class Reducer:
             for weight, part in zip(copies.weights, copies.parts(), strict=True):
                 weight.take(part)
         self._summing.clear()
-        self._take(self._whole)
+        self._take(self._unsharded)
 
-    def _reduce_whole(self, weight: ShardedWeight) -> None:
+    def _reduce_unsharded(self, weight: ShardedWeight) -> None:
         # Reduce a weight that is not split: all ranks sum the whole gradient, or this rank is the only one.
         total = cast_to(weight.source(), mindspore.float32).contiguous()
         if not (self.sums_copies and weight.copies.size > 1):
             weight.take(total)
             return
         handle = distributed.all_reduce(total, group=weight.copies.name, async_op=True)
-        self._whole.append((weight, total, handle))
+        self._unsharded.append((weight, total, handle))
 
     def _fill(self, weights: list[ShardedWeight]) -> None:
         size = sum(int(weight.part.size) for weight in weights)

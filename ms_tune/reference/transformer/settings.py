@@ -54,9 +54,9 @@ class NetworkSettings:
         return replace(self, config=config._replace(parallelism=config.parallelism._replace(sequence=False)))
 
     @property
-    def whole_inside(self) -> bool:
+    def gathers_sequence(self) -> bool:
         """Return whether latent attention and experts gather the sequence at their input, and copy views of tensors."""
-        return self.config.parallelism.whole_inside
+        return self.config.parallelism.gathers_sequence
 
     @property
     def tokens(self) -> int:

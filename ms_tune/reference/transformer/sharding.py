@@ -70,7 +70,7 @@ class Parts:
         cells = [self.embedding, *self.layers, self.norm, self.output, *self.predictions]
         return [cell for cell in cells if cell is not None]
 
-    def is_held(self, cell: nn.Cell) -> bool:
+    def stays_gathered(self, cell: nn.Cell) -> bool:
         """Return whether its weights are whole from the start of the forward pass to the end of the backward pass."""
         return (cell is self.output and bool(self.predictions)) or (cell is self.embedding and self.tied)
 
@@ -132,7 +132,7 @@ class Sharder:
     """The sharding of the weights of cells."""
 
     groups: Groups  # this rank's groups
-    gathers_again: bool  # whether whole weights are freed after the forward pass
+    reshards_after_forward: bool  # whether whole weights are freed after the forward pass
     pipeline: bool  # whether the chunks are part of a pipeline
     chunks: list[Units] = field(default_factory=list)  # the units made so far, chunk by chunk
     weights: list[ShardedWeight] = field(default_factory=list)  # the weights sharded so far
@@ -156,10 +156,12 @@ class Sharder:
         routed = [self._shard(weight, experts=True) for weight in weights if id(weight) in experts]
         others = [self._shard(weight, experts=False) for weight in weights if id(weight) not in experts]
         units = [routed, others] if self.groups.expert.size > 1 else [routed + others]
-        whole = parts.is_held(cell)
+        whole = parts.stays_gathered(cell)
         late = cell is parts.embedding or whole  # its gradients are only certain to exist after the backward pass
         releases = not (self.pipeline or cell is parts.output or whole)
-        releases &= self.gathers_again or cell is parts.norm  # the norm has no policy, and `fully_shard` frees it
+        releases &= (
+            self.reshards_after_forward or cell is parts.norm
+        )  # the norm has no policy, and `fully_shard` frees it
         return [ShardedUnit(members, late, releases) for members in units if members]
 
     def _shard(self, weight: Parameter, *, experts: bool) -> ShardedWeight:
@@ -184,11 +186,11 @@ class Units:
     ) -> None:
         self._units = {id(cell): units for cell, units in cells}
         self._following, self._previous = parts.following(), parts.previous()
-        self._held = [unit for cell, units in cells if parts.is_held(cell) for unit in units]
+        self._held = [unit for cell, units in cells if parts.stays_gathered(cell) for unit in units]
         self._reducer, self._pipeline = reducer, pipeline
         for unit in self._all():
             for weight in unit.weights:
-                weight.whole.register_hook(self._taker(unit, weight))
+                weight.full.register_hook(self._taker(unit, weight))
 
     def _all(self) -> list[ShardedUnit]:
         return [unit for units in self._units.values() for unit in units]
@@ -225,7 +227,7 @@ class Units:
                 self._after_backward(unit)
         self._reducer.finish()
 
-    def make_whole(self) -> None:
+    def gather_weights(self) -> None:
         """Gather all whole weights (``FSDP_UNSHARD``)."""
         _gather_weights(self._all())
 
@@ -256,7 +258,7 @@ class Units:
             unit.missing -= 1
             if not unit.missing and not unit.late:
                 self._after_backward(unit)
-            return Tensor(0, weight.whole.dtype)
+            return Tensor(0, weight.full.dtype)
 
         return hook
 
@@ -303,7 +305,7 @@ class ShardedWeights:
             if chunk not in active:
                 units.let_go()
         for chunk in active:
-            self.chunks[chunk].make_whole()
+            self.chunks[chunk].gather_weights()
 
     def start_backward(self, chunk: int, *, last: bool) -> None:
         """Prepare for a backward pass; ``last``: the chunk's last micro-batch (``_set_requires_all_reduce`` of the trainer)."""

@@ -17,7 +17,7 @@ from ms_tune.planning.schedule import Schedule, stage_passes
 from ms_tune.records import from_plain
 from ms_tune.reference.job import ReferenceJob, rank_groups
 from ms_tune.reference.transformer.network import ChunkNetwork
-from ms_tune.reference.transformer.optimizer import WholeWeights
+from ms_tune.reference.transformer.optimizer import UnshardedWeights
 from ms_tune.reference.transformer.parallel import make_groups
 from ms_tune.reference.transformer.settings import NetworkSettings
 from ms_tune.reference.transformer.sharding import ShardedWeights, Sharder
@@ -39,7 +39,7 @@ class Trainer:
         optimizer = config.optimizer
         sharder = None
         if optimizer.sharding is Sharding.PARAMETERS:
-            sharder = Sharder(settings.groups, optimizer.gathers_again, pipeline=stage.stages > 1)
+            sharder = Sharder(settings.groups, optimizer.reshards_after_forward, pipeline=stage.stages > 1)
         self.networks = nn.CellList([ChunkNetwork(chunk, settings, sharder) for chunk in stage.chunks])
         for network in self.networks:
             network.set_train()
@@ -47,7 +47,7 @@ class Trainer:
         self.state = (
             ShardedWeights(sharder, config)
             if sharder
-            else WholeWeights(self.networks, config, settings.groups, stage.number)
+            else UnshardedWeights(self.networks, config, settings.groups, stage.number)
         )
         schedule = Schedule.INTERLEAVED_FULL_WARM_UP if config.shape.legacy else Schedule.INTERLEAVED_SPREAD
         self.schedule = stage_passes(

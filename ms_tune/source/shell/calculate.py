@@ -111,7 +111,7 @@ def change_text(operator: str, text: str, pattern: Pattern, new: str) -> str | N
     return found
 
 
-def holds_test(words: Sequence[str | None], pattern: Pieces | None = None) -> bool | None:  # noqa: PLR0911 - a form a line
+def evaluate_test(words: Sequence[str | None], pattern: Pieces | None = None) -> bool | None:  # noqa: PLR0911 - a form a line
     """Return whether a test with one operator is true; None if unknown, for instance because of an unknown word.
 
     Args:
@@ -119,7 +119,7 @@ def holds_test(words: Sequence[str | None], pattern: Pieces | None = None) -> bo
         pattern: The last word where it is a pattern (``[[``).
     """
     if len(words) > 1 and words[0] == "!":
-        inner = holds_test(words[1:], pattern)
+        inner = evaluate_test(words[1:], pattern)
         return None if inner is None else not inner
     if None in words or len(words) > _MOST:
         return None

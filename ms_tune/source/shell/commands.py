@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
-from ms_tune.facts.launchers import is_wrapper, launcher_named
+from ms_tune.facts.launchers import find_launcher, is_wrapper
 from ms_tune.facts.query import load
 from ms_tune.source import SCRIPTS
-from ms_tune.source.shell.calculate import holds_test, output_of
+from ms_tune.source.shell.calculate import evaluate_test, output_of
 from ms_tune.source.shell.expand import expand_braces
 from ms_tune.source.shell.parse import parse
 from ms_tune.source.shell.settings import READING, Settings
@@ -95,7 +95,7 @@ UNCLEAR = Outcome()
 class Streams(NamedTuple):
     """Input and output of commands."""
 
-    given: Pieces | None = None  # their input, if it is known
+    input: Pieces | None = None  # their input, if it is known
     piped: bool = False  # whether their input is unknown
     printed: list[Piece] | None = None  # the captured output; None if it is not captured
     conditions: int = 0  # number of unknown conditions around the code that captures the output
@@ -115,8 +115,8 @@ class CommandFollower(Settings):
         self.exits = 0  # number of earlier points at which the script may have ended
         self.streams = Streams()
         self.functions: dict[str, list[Command]] = {}  # all definitions of each function, by name
-        self.left_loops: list[list[ShellState]] = []  # the states at which each surrounding loop was left
-        self.left_calls: list[list[ShellState]] = []  # the same for functions and sourced files
+        self.loop_exits: list[list[ShellState]] = []  # the states at which each surrounding loop was left
+        self.call_exits: list[list[ShellState]] = []  # the same for functions and sourced files
         self._source = source
         self._calls = 0
         self._written: set[str] = set()  # files written by the script
@@ -182,7 +182,7 @@ class CommandFollower(Settings):
         elif name in self._setting:
             self._setting[name](arguments, place)
         elif name in READING:
-            self.read_variables(arguments, place, self.streams.given)
+            self.read_variables(arguments, place, self.streams.input)
             self.print(None, place)
         elif name in _QUIET:
             self.print(None, place)
@@ -211,7 +211,7 @@ class CommandFollower(Settings):
         """Return a program's output, if its words and its input determine it."""
         texts = [word.text for word in words if word.text is not None and not word.open]
         if texts == ["cat"] and len(words) == 1 and not self.streams.piped:
-            return self.streams.given
+            return self.streams.input
         printed = output_of(texts) if len(texts) == len(words) else None
         return None if printed is None else (Piece(printed, words[1].place),)
 
@@ -220,11 +220,11 @@ class CommandFollower(Settings):
         texts = [word.text or "" for word in words]
         base = texts[0].rpartition("/")[2] if texts else ""
         if base == "xargs":  # the program also gets the input as words
-            return any(text in _SHELLS or launcher_named(text) is not None for text in texts)
-        launcher = launcher_named(base)
+            return any(text in _SHELLS or find_launcher(text) is not None for text in texts)
+        launcher = find_launcher(base)
         if is_wrapper(base) or (launcher is not None and not launcher.known):
             # The program is among the words, unless one of them, or the input, is a script.
-            return any(map(_starts_program, [*texts[1:], text_of(self.streams.given or ()) or ""]))
+            return any(map(_starts_program, [*texts[1:], text_of(self.streams.input or ()) or ""]))
         if launcher is not None or not base or base in _FACTS["not_starting"]:
             return False
         return _starts_program(" ".join(texts[1:]))
@@ -236,7 +236,7 @@ class CommandFollower(Settings):
             now, self.state = self.state, self.state.copy()
             self.state.forget(Unknown(Reason.COMMAND, "trap", place))
             self.conditions += 1
-            with self._standing_at(place):
+            with self._at_position(place):
                 self.run(parse(TextInside(place, text)).body)
             self.conditions -= 1
             self.state = now
@@ -252,19 +252,19 @@ class CommandFollower(Settings):
             return Outcome(Flow.NEXT, success=name != "false")
         if any(word.open for word in words) or (name == "[" and words[-1].text != "]"):
             return UNCLEAR
-        return Outcome(Flow.NEXT, holds_test([word.text for word in words[1 : -1 if name == "[" else None]]))
+        return Outcome(Flow.NEXT, evaluate_test([word.text for word in words[1 : -1 if name == "[" else None]]))
 
     # other builtins
 
     def _break(self, words: list[Argument], place: ScriptPlace) -> Outcome:  # noqa: ARG002
-        for left in self.left_loops if len(words) > 1 else self.left_loops[-1:]:
+        for left in self.loop_exits if len(words) > 1 else self.loop_exits[-1:]:
             left.append(self.state.copy())
-        return Outcome(Flow.LEAVE if self.left_loops else Flow.NEXT)
+        return Outcome(Flow.LEAVE if self.loop_exits else Flow.NEXT)
 
     def _return(self, words: list[Argument], place: ScriptPlace) -> Outcome:  # noqa: ARG002
-        if not self.left_calls:
+        if not self.call_exits:
             return Outcome(Flow.EXIT)
-        self.left_calls[-1].append(self.state.copy())
+        self.call_exits[-1].append(self.state.copy())
         status = words[1].text if len(words) == 2 else None  # noqa: PLR2004 - and its exit status
         return Outcome(Flow.LEAVE, int(status) % 256 == 0 if status and _SMALL.fullmatch(status) else None)
 
@@ -281,13 +281,13 @@ class CommandFollower(Settings):
 
     def _run_body(self, body: Command, place: ScriptPlace) -> Outcome:
         """Follow a function body or a sourced file, from which ``return`` leaves."""
-        conditions, loops, self.left_loops = self.conditions, self.left_loops, []
-        self.left_calls.append([])
+        conditions, loops, self.loop_exits = self.conditions, self.loop_exits, []
+        self.call_exits.append([])
         self._calls += 1
         outcome = self.run(body)
         self._calls -= 1
-        self.conditions, self.left_loops = conditions, loops
-        ways = self.left_calls.pop()
+        self.conditions, self.loop_exits = conditions, loops
+        ways = self.call_exits.pop()
         if outcome.flow is Flow.NEXT:
             ways.append(self.state)
         if not ways:
@@ -360,7 +360,7 @@ class CommandFollower(Settings):
         if script is None:
             return self.give_up(Unknown(Reason.COMMAND, "eval", place))
         self._calls += 1
-        with self._standing_at(place):
+        with self._at_position(place):
             outcome = self.run(script.body)
         self._calls -= 1
         return outcome
@@ -372,7 +372,7 @@ class CommandFollower(Settings):
             at += 1 + (words[at].text in ("-o", "-O"))
         letters, rest = "".join(word.text or "" for word in words[:at] if (word.text or "")[:2] != "--"), words[at:]
         is_text, reads = "c" in letters, "c" not in letters and (not rest or "s" in letters)
-        given = [Argument(self.streams.given)] if self.streams.given is not None else []
+        given = [Argument(self.streams.input)] if self.streams.input is not None else []
         if reads and not given and not self.streams.piped:
             return
         outer, inner = self.state, self._environment()
@@ -389,7 +389,7 @@ class CommandFollower(Settings):
             return
         exits, streams, self.streams = self.exits, self.streams, Streams()
         self.state = inner
-        with self._standing_at(place):
+        with self._at_position(place):
             self._run_body(script.body, place)
         self.state, self.exits, self.streams = outer, exits, streams
 
@@ -401,7 +401,7 @@ class CommandFollower(Settings):
         return ShellState(variables, functions, exported, self.state.all_unknown)
 
     @contextmanager
-    def _standing_at(self, place: ScriptPlace) -> Iterator[None]:
+    def _at_position(self, place: ScriptPlace) -> Iterator[None]:
         """Give everything found in a nested script the position of the command that runs it."""
         started, unknown = len(self.started), len(self.unknown)
         yield
@@ -419,7 +419,7 @@ class CommandFollower(Settings):
             if one.operator.startswith("<") and one.number in ("", "0"):
                 end = (Piece("\n", place),) if one.operator == "<<<" else ()
                 given = None if pieces is None else (*pieces, *end)
-                self.streams = self.streams._replace(given=given, piped=given is None)
+                self.streams = self.streams._replace(input=given, piped=given is None)
             elif one.operator.startswith((">", "&>")) and one.number in ("", "1"):
                 name = text_of(pieces) if pieces is not None else None
                 if name == "1" and one.operator == ">&":
@@ -460,7 +460,7 @@ class CommandFollower(Settings):
             return None
         printed: list[Piece] = []
         streams = self.streams
-        self.streams = Streams(streams.given, streams.piped, printed, self.conditions + self.exits)
+        self.streams = Streams(streams.input, streams.piped, printed, self.conditions + self.exits)
         self.run_in_subshell(script.body)
         self.streams = streams
         while printed and not printed[-1].unknown and printed[-1].text.endswith("\n"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.source.shell.calculate import combine_answers, holds_test, matches_pattern, read_pattern
+from ms_tune.source.shell.calculate import combine_answers, evaluate_test, matches_pattern, read_pattern
 from ms_tune.source.shell.commands import DONE, UNCLEAR, CommandFollower, Flow, Outcome, Streams
 from ms_tune.source.shell.syntax import Command, CommandKind, ScriptPlace, Word
 from ms_tune.source.shell.values import (
@@ -17,7 +17,7 @@ from ms_tune.source.shell.values import (
     ShellState,
     Unknown,
     array_of,
-    is_settled,
+    is_stable,
     merge_states,
     plain_value,
     text_of,
@@ -103,10 +103,10 @@ class Follower(CommandFollower):
 
     def run_in_subshell(self, command: Command) -> Outcome:
         """Follow a command in a subshell: its assignments are discarded."""
-        state, exits, loops = self.state, self.exits, self.left_loops
-        self.state, self.left_loops = state.copy(), []
+        state, exits, loops = self.state, self.exits, self.loop_exits
+        self.state, self.loop_exits = state.copy(), []
         outcome = self.run(command)
-        self.state, self.exits, self.left_loops = state, exits, loops
+        self.state, self.exits, self.loop_exits = state, exits, loops
         return Outcome(Flow.NEXT, outcome.success if outcome.flow is Flow.NEXT else None)
 
     def _subshell(self, command: Command) -> Outcome:
@@ -234,7 +234,7 @@ class Follower(CommandFollower):
         """Follow a loop with an unknown number of rounds, until no further variable becomes unknown."""
         place = command.inner[-1].place
         conditions, exits = self.conditions, self.exits
-        lists: list[list[Any]] = [self.started, self.unknown, *self.left_calls[-1:]]
+        lists: list[list[Any]] = [self.started, self.unknown, *self.call_exits[-1:]]
         lists += [self.streams.printed] if self.streams.printed is not None else []
         lengths = [len(several) for several in lists]
         for changes in range(_MAX_CHANGES + 1):
@@ -245,10 +245,10 @@ class Follower(CommandFollower):
                 self.state.forget(Unknown(Reason.LOOP, "", place))
             before, ways = self.state, self._round(command, place)
             self.state = merge_states([before, *ways], place, Reason.LOOP)
-            if is_settled(before, self.state):
+            if is_stable(before, self.state):
                 break
         # If the loop may return from the function, it is unknown whether the rest of the function runs.
-        returned = bool(self.left_calls) and len(self.left_calls[-1]) > lengths[2]
+        returned = bool(self.call_exits) and len(self.call_exits[-1]) > lengths[2]
         self.conditions = conditions + returned
         return UNCLEAR
 
@@ -257,11 +257,11 @@ class Follower(CommandFollower):
         self.state = self.state.copy()
         if command.name:
             self.state.spoil(command.name, Reason.LOOP, place)
-        self.left_loops.append([])
+        self.loop_exits.append([])
         flow = Flow.NEXT
         for one in command.inner:
             flow = self.run(one).flow if flow is Flow.NEXT else flow
-        return [*self.left_loops.pop(), *([self.state] if flow is Flow.NEXT else [])]
+        return [*self.loop_exits.pop(), *([self.state] if flow is Flow.NEXT else [])]
 
     # conditions
 
@@ -277,7 +277,7 @@ class Follower(CommandFollower):
         if literals[1:2] in (["<"], [">"], ["=~"]):
             return UNCLEAR
         pattern = values[2] if len(values) == 3 else None  # noqa: PLR2004
-        return Outcome(Flow.NEXT, holds_test([text_of(one) for one in values], pattern))
+        return Outcome(Flow.NEXT, evaluate_test([text_of(one) for one in values], pattern))
 
 
 def _leaves(command: Command) -> bool:

@@ -369,7 +369,7 @@ class _ScriptReader(WordReader):
                 redirections.append(one)
             elif self._ends():
                 break
-            elif (match := _ASSIGN.match(self.text, self.at)) and _assigns_behind(words):
+            elif (match := _ASSIGN.match(self.text, self.at)) and _may_assign_after(words):
                 words.append(self._assign(match))
             else:
                 words.append(self.word())
@@ -414,7 +414,7 @@ class _ScriptReader(WordReader):
         return found
 
 
-def _assigns_behind(words: list[Word | Assign]) -> bool:
+def _may_assign_after(words: list[Word | Assign]) -> bool:
     """Return whether an assignment is allowed after these words: assignments, ``export``, ``builtin local``, ..."""
     literals = [word.literal for word in words if isinstance(word, Word)]
     rest = [word for word in literals if word not in ("builtin", "command")]

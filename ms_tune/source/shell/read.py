@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError, closest, nearby, reason_of
-from ms_tune.facts.launchers import is_wrapper, launcher_named, launcher_of_module
+from ms_tune.facts.launchers import find_launcher, is_wrapper, launcher_of_module
 from ms_tune.source.shell.follow import Follower
 from ms_tune.source.shell.parse import parse
 from ms_tune.source.shell.syntax import Assign, CommandKind, File, Parameter, QuotedText, Word
@@ -56,7 +56,7 @@ class Launch:
         numbers = [self._number(option) for option in self.launcher.counts]
         return None if None in numbers or not numbers else prod(number or 0 for number in numbers)
 
-    def option_named(self, name: str) -> str | None:
+    def find_option(self, name: str) -> str | None:
         """Return the launcher's option for a name; like argparse, accept an unambiguous prefix."""
         known = self._known_options()
         begun = [name] if name in known else [one for one in known if one.startswith(name)]
@@ -65,7 +65,7 @@ class Launch:
     def unknown_options(self) -> Iterator[tuple[Argument | None, str, str]]:
         """Yield options that the launcher does not have: the value, the name as written, and the most similar option."""
         for name, word in self.options.items():
-            if self.option_named(name):
+            if self.find_option(name):
                 continue
             similar = closest(name.lstrip("-"), sorted(self._known_options()), _SIMILAR)
             yield word, name if name.startswith("-") else f"--{name}", f"--{similar}" if similar else ""
@@ -98,7 +98,7 @@ class Launches:
 
 
 def read_launches(path: Path, text: str | None = None) -> Launches:
-    """Return the programs that a script starts; Windows line ends are handled as by :func:`as_meant`.
+    """Return the programs that a script starts; Windows line ends are handled as by :func:`to_unix_lines`.
 
     Args:
         path: The script.
@@ -107,7 +107,7 @@ def read_launches(path: Path, text: str | None = None) -> Launches:
     Raises:
         ConfigError: It cannot be read.
     """
-    file = File(path, as_meant(content(path) if text is None else text))
+    file = File(path, to_unix_lines(content(path) if text is None else text))
     script = parse(file)
     reader = _Sourced(path)
     follower = Follower(reader.read)
@@ -151,7 +151,7 @@ class _Sourced:
             if len(found) != 1:
                 return None
             path = found.pop()
-            file = File(path, as_meant(decode(path.read_bytes(), path)))
+            file = File(path, to_unix_lines(decode(path.read_bytes(), path)))
         except (OSError, ValueError, ConfigError):
             return None
         if path not in self.read_from:
@@ -164,7 +164,7 @@ def _launches(one: Started) -> Iterator[Launch]:
     first = one.words[0].text if one.words else None
     wrapped = first is None or is_wrapper(first)
     for number, word in enumerate(one.words[: len(one.words) if wrapped else 1]):
-        launcher = launcher_named(word.text) if word.text else None
+        launcher = find_launcher(word.text) if word.text else None
         if launcher is not None:
             yield _launch(launcher, one.words[number + 1 :], one)
             return
@@ -177,7 +177,7 @@ def _launch(launcher: Launcher, words: Sequence[Argument], one: Started) -> Laun
         inner = launcher_of_module(words[at].text or "")
         if inner is not None:
             return _launch(inner, words[at + 1 :], one)
-    program_at = at if module or _is_mistaken(launcher, words[at : at + 1]) else _behind_placeholder(words, at)
+    program_at = at if module or _is_mistaken(launcher, words[at : at + 1]) else _after_placeholder(words, at)
     if program_at != at:  # launcher options after the placeholder were not read
         options, at = {**dict.fromkeys(launcher.values), **options}, program_at
     program = words[at] if at < len(words) else None
@@ -217,7 +217,7 @@ def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, A
     return found, at
 
 
-def _behind_placeholder(words: Sequence[Argument], at: int) -> int:
+def _after_placeholder(words: Sequence[Argument], at: int) -> int:
     """Return the index of the program, after the words of an unfilled placeholder such as ``"your master node ip"``.
 
     Taken literally, the second word would be the program; in use, the placeholder is replaced by one word.
@@ -272,10 +272,10 @@ _BLOCKS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenAssignment:
     """An assignment as written in a script."""
 
-    one: Assign  # the assignment and its position
+    assignment: Assign  # the assignment and its position
     text: str | None  # the value; None if it contains an expansion or is an array
     block: Block  # the branches and bodies around it, outermost first; empty at the top level
     extends: bool  # whether the value uses the variable's old value
@@ -289,19 +289,21 @@ def comments(text: str) -> list[tuple[int, str]]:
     return [(line, said) for line, said in found if line > 1 or not said.startswith("#!")]
 
 
-def assignments(text: str) -> list[Written]:
+def assignments(text: str) -> list[WrittenAssignment]:
     """Return the assignments of a script's text, in order."""
     count = iter(range(1, len(text) + 2))
-    found: list[Written] = []
-    todo: list[tuple[Command, Block]] = [(parse(File(Path(), as_meant(text))).body, ())]
+    found: list[WrittenAssignment] = []
+    todo: list[tuple[Command, Block]] = [(parse(File(Path(), to_unix_lines(text))).body, ())]
     while todo:
         command, block = todo.pop()
         words = command.words or ()
         these = (*(word for word in words if isinstance(word, Assign)), *_through_env(words))
-        found += [Written(one, _plain(one), block, one.append or _uses(one.name, _parts(one))) for one in these]
+        found += [
+            WrittenAssignment(one, _plain(one), block, one.append or _uses(one.name, _parts(one))) for one in these
+        ]
         own = command.kind in _BLOCKS
         todo += [(inner, (*block, next(count)) if own else block) for inner in reversed(command.inner)]
-    return sorted(found, key=lambda one: one.one.place.start)
+    return sorted(found, key=lambda one: one.assignment.place.start)
 
 
 def _through_env(written: Sequence[Word | Assign]) -> Iterator[Assign]:
@@ -337,21 +339,21 @@ def _uses(name: str, parts: Iterable[Part]) -> bool:
 RETURN = "\r\n"
 
 
-def as_meant(text: str) -> str:
+def to_unix_lines(text: str) -> str:
     """Return a script with Unix line ends; blanks replace the carriage returns, so that offsets stay the same."""
     return text.replace("\\\r\n", " \\\n").replace(RETURN, " \n") if RETURN in text else text
 
 
-def as_written(written: str, text: str) -> str:
+def restore_line_ends(written: str, text: str) -> str:
     """Return an edited script with its original line ends.
 
     Args:
-        written: The script before :func:`as_meant`.
-        text: The script after :func:`as_meant` and the edits.
+        written: The script before :func:`to_unix_lines`.
+        text: The script after :func:`to_unix_lines` and the edits.
     """
     if RETURN not in written:
         return text
-    unix = as_meant(written)
+    unix = to_unix_lines(written)
     before, old, new = (_lines(one) for one in (written, unix, text))
     found: list[str] = []
     for kind, start, stop, first, last in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():

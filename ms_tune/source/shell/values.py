@@ -228,7 +228,7 @@ def merge_states(states: Sequence[ShellState], place: ScriptPlace, reason: Reaso
     return result
 
 
-def is_settled(before: ShellState, after: ShellState) -> bool:
+def is_stable(before: ShellState, after: ShellState) -> bool:
     """Return whether another round of a loop would change nothing; unknown values stay unknown for whatever reason."""
     if before.variables.keys() != after.variables.keys():
         return False

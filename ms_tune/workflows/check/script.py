@@ -169,11 +169,11 @@ def estimate_arguments(command: ProgramArguments, plan: LayerPlan, split: Split,
     read = ArgumentReader(command)
     for dest in _OTHERWISE:
         if read.value(dest) not in (None, False, 0, [], "", "disable"):
-            raise UnsupportedError(msg("check.script.otherwise", argument=read.written(dest)))
+            raise UnsupportedError(msg("check.script.otherwise", argument=read.argument_name(dest)))
     if read.value("ai_framework") != "mindspore":
         raise UnsupportedError(msg("check.script.not-mindspore"))
     if read.value("stage") not in (None, *_TUNED):
-        raise UnsupportedError(msg("check.script.otherwise", argument=read.written("stage")))
+        raise UnsupportedError(msg("check.script.otherwise", argument=read.argument_name("stage")))
     config = _training_config(read, split, len(plan.layers))
     micro = size_in(read, "micro_batch_size")
     pipeline = Pipeline.of_megatron(
@@ -207,7 +207,7 @@ def _training_config(read: ArgumentReader, split: Split, layers: int) -> Trainin
     sharding = Sharding.OPTIMIZER if read.switch("use_distributed_optimizer") else Sharding.NONE
     shape = shape_of(read, layers)
     if shape.experts and shape.experts.routed % split.expert:
-        raise UnsupportedError(msg("check.script.otherwise", argument=read.written("num_experts")))
+        raise UnsupportedError(msg("check.script.otherwise", argument=read.argument_name("num_experts")))
     return TrainingConfig(
         shape,
         Parallelism(

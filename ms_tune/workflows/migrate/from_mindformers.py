@@ -11,7 +11,7 @@ from ms_tune.workflows.migrate.model import (
     apply_layers,
     apply_model,
     ask_model,
-    folder_not_here,
+    find_missing_folder,
     is_served,
     refuse_model,
 )
@@ -30,7 +30,7 @@ _SAVED_EVERY, _KEPT, _PREFIX = 1, 5, "CKP"
 
 def decide_mindformers(draft: MigrationDraft) -> None:
     """Decide every key: those that depend on each other, those of the model, those by the table, then defaults that differ."""
-    served, folder = is_served(draft), folder_not_here(draft)
+    served, folder = is_served(draft), find_missing_folder(draft)
     if served:
         _check_pipeline(draft)
     for decide in (

@@ -33,7 +33,7 @@ _TENSOR: dict[Dialect, tuple[tuple[str, ...], tuple[str, ...]]] = {
     Dialect.MEGATRON: (("--tensor-model-parallel-size",), ("--sequence-parallel",)),
 }
 # Settings without a common default: if missing, a question is written at the new key.
-_NOT_SAID: dict[Dialect, tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...]] = {
+_WITHOUT_DEFAULT: dict[Dialect, tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...]] = {
     Dialect.MINDSPEED_MS: (
         (("training_config", "training_iters"), ("training", "steps"), "steps-given"),
         (("dataset_config", "micro_batch_num"), ("training", "global_batch_size"), "batch-given"),
@@ -53,7 +53,7 @@ def arguments_of(command: ProgramArguments) -> tuple[dict[str, Any], dict[tuple[
     """Return the values of a program's arguments and their lines; a value known only when the script runs is None."""
     values: dict[str, Any] = {}
     lines: dict[tuple[str | int, ...], int] = {}
-    for one in command.given:
+    for one in command.items:
         dest = one.definitions[0].dest if one.definitions else ""
         value = command.value(dest) if dest else [word.text for word in one.values]
         values[one.name] = None if value is UNKNOWN else value
@@ -154,7 +154,7 @@ def _decide_others(draft: MigrationDraft) -> None:
         saves = draft.has(("--save",)) and draft.has(("--save-interval",))
     if not saves:
         draft.add(("checkpoint", "enable_save"), value=False, reason=why("saves-not"))
-    for path, to, reason in _NOT_SAID[dialect]:
+    for path, to, reason in _WITHOUT_DEFAULT[dialect]:
         if to not in draft.values and not draft.has(path):
             draft.note(to, why(reason))
     draft.note(("model",), why("which-network"))

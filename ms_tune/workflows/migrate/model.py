@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import PlanIssue
 from ms_tune.enums import Dialect
-from ms_tune.facts.keys import dynamic_kinds, known
+from ms_tune.facts.keys import dynamic_kinds, list_model_keys
 from ms_tune.facts.migration import row_for, unread
 from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, is_legacy, model_of, names_of
 from ms_tune.normalize.convert import TargetDialect, convert_job
@@ -53,7 +53,7 @@ def apply_model(draft: MigrationDraft) -> None:
     _add_folder_sizes(draft)
 
 
-def folder_not_here(draft: MigrationDraft) -> KeyPath | None:
+def find_missing_folder(draft: MigrationDraft) -> KeyPath | None:
     """Return the key of a missing folder whose ``config.json`` alone defines the model, or None."""
     if draft.model.kind or draft.model.architecture or is_legacy(draft.source.data):
         return None
@@ -111,7 +111,7 @@ def _decide_setting(draft: MigrationDraft, path: KeyPath) -> None:
         draft.drop(path, why("unread", key=key))
     elif not facts.knows(key) and here.knows(key):
         draft.drop(path, why("not-known", key=key))
-    elif not facts.knows(key) and known().get(key):  # a key of another model
+    elif not facts.knows(key) and list_model_keys().get(key):  # a key of another model
         draft.default(path, why("ignored-both", key=key))
     elif not facts.knows(key):
         draft.ask(path, why("unknown"), ("model",))
@@ -128,7 +128,7 @@ def _add_folder_sizes(draft: MigrationDraft) -> None:
     # Add values of the model's ``config.json``, which the dynamic graph does not read.
     facts = draft.target_model
     fields = {facts.field_names.get(to[1], to[1]) for to in draft.values if to[0] == "model" and len(to) > 1}
-    for key, value in (draft.source.beside or {}).items():
+    for key, value in (draft.source.model_config or {}).items():
         field = facts.field_names.get(key, key)
         if facts.knows(key) and key not in facts.ignored and field not in unread(draft.target) and field not in fields:
             draft.add(("model", key), value, why("of-folder"))

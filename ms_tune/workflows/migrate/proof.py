@@ -157,8 +157,8 @@ def _prove_fields(draft: MigrationDraft) -> MigrationVerdict:
 def _prove_weights(draft: MigrationDraft, source: SourceFile) -> MigrationVerdict:
     # Compare the parameters of every stage, without sharding: theory for one rank that has all of them.
     try:
-        old = _stage_theories(_alone(draft.source, _STATIC_ALONE), Dialect.MINDFORMERS)
-        new = _stage_theories(_alone(source, _DYNAMIC_ALONE), Dialect.MINDFORMERS_PYNATIVE)
+        old = _stage_theories(_with_values(draft.source, _STATIC_ALONE), Dialect.MINDFORMERS)
+        new = _stage_theories(_with_values(source, _DYNAMIC_ALONE), Dialect.MINDFORMERS_PYNATIVE)
     except MsTuneError as error:
         return _verdict("weights", "weights-unknown", holds=None, text=error.message)
     if not all(old) or not all(new):
@@ -203,19 +203,19 @@ _DYNAMIC_ALONE: dict[tuple[str, ...], Any] = {
 }
 
 
-def _alone(source: SourceFile, values: Mapping[tuple[str, ...], Any]) -> SourceFile:
+def _with_values(source: SourceFile, values: Mapping[tuple[str, ...], Any]) -> SourceFile:
     data = dict(source.data)
     for (section, name), value in values.items():
         if isinstance(data.get(section), dict) or section == "parallelism":
             data[section] = {**data.get(section, {}), name: value}
-    return source_of(with_folder(data, source.beside) if source.beside else data, source.path)
+    return source_of(with_folder(data, source.model_config) if source.model_config else data, source.path)
 
 
-def with_folder(data: dict[Any, Any], beside: Mapping[str, Any]) -> dict[Any, Any]:
+def with_folder(data: dict[Any, Any], model_config: Mapping[str, Any]) -> dict[Any, Any]:
     """Return a config that contains the data of its model's ``config.json``, independent of that file."""
     there = {key: value for key, value in data.items() if key != "pretrained_model_dir"}
     model = {key: value for key, value in (data.get("model") or {}).items() if key != "pretrained_model_dir"}
-    sizes = {key: value for key, value in beside.items() if key not in OF_THE_YAML}
+    sizes = {key: value for key, value in model_config.items() if key not in OF_THE_YAML}
     return there | {"model": model | {"model_config": sizes | (model.get("model_config") or {})}}
 
 

@@ -81,7 +81,7 @@ def migrate_job(
     job: Job, target: str | None = None, *, check: bool = True, language: Language | None = None
 ) -> Migration:
     """Migrate the config of a job; the target is a release of the dynamic graph, None for the newest."""
-    source, dialect, base = job.source, job.dialect, job.written.data.get(BASE)
+    source, dialect, base = job.source, job.dialect, job.original.data.get(BASE)
     if dialect not in (Dialect.MINDFORMERS, Dialect.MINDSPEED_MS):
         raise UnsupportedError(msg("migrate.dialect", dialect=dialect.value), msg("migrate.dialect.hint"))
     draft = MigrationDraft(job, release_of(Dialect.MINDFORMERS_PYNATIVE, target))
@@ -90,7 +90,7 @@ def migrate_job(
     result = _migrate(draft, check=check, language=language)
     if not job.has_named_model_config:
         return result
-    return replace(result, merged=yaml_text(with_folder(source.data, source.beside or {})))
+    return replace(result, merged=yaml_text(with_folder(source.data, source.model_config or {})))
 
 
 def migrate_script(

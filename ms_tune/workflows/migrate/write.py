@@ -81,7 +81,7 @@ class _TextWriter:
         if () in self._asked:
             yield ""
             yield from self._questions((), 0)
-        yield from self._write_left()
+        yield from self._write_dropped_keys()
 
     def _write_key(self, path: tuple[str, ...], value: Any, depth: int) -> Iterator[str]:  # noqa: ANN401 - any value
         # Write a key and everything below it; a section that only contains remarks is itself written as a remark.
@@ -122,7 +122,7 @@ class _TextWriter:
             question = msg("migrate.file.question", key=one.name, value=_shorten(one.value), question=reason)
             yield self._remark(question, depth)
 
-    def _write_left(self) -> Iterator[str]:
+    def _write_dropped_keys(self) -> Iterator[str]:
         # Write keys without a counterpart at the end, with their comments, so that nothing is lost.
         left = [one for one in self._entries if one.fate is Fate.NONE]
         if left:
@@ -175,7 +175,7 @@ def _shorten(value: object) -> str:
 
 def _find_comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
     # Return the comment lines above a key, and the comment after its value with leading blanks.
-    source = source.saying(path)
+    source = source.find_file(path)
     position = source.position(path)
     if position is None or position.key is None:
         return [], ""
@@ -197,8 +197,10 @@ def _find_comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
 
 def list_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
     """Yield every comment of a text with its line number; a ``#`` inside a value or a key is not a comment."""
-    spans = [span for _, place in source.written() if place.key is not None for span in (place.key,)]
-    spans += [place.definition for path, place in source.written() if not isinstance(source.get(path), (dict, list))]
+    spans = [span for _, place in source.iterate_positions() if place.key is not None for span in (place.key,)]
+    spans += [
+        place.definition for path, place in source.iterate_positions() if not isinstance(source.get(path), (dict, list))
+    ]
     # A comment can follow the indicator of a block scalar (``|``, ``>``); the block begins on the next line.
     blocks = (span.start for span in spans if source.text[span.start : span.start + 1] in ("|", ">"))
     heads = {start: source.text.find("\n", start) for start in blocks}
@@ -219,7 +221,7 @@ def list_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
 def _find_raw_list(source: SourceFile, path: KeyPath, value: object) -> list[str] | None:
     # Return the original lines of a multi-line list, including comments; None if they cannot be copied. Lists with aliases or
     # anchors are written out, as their definitions can be missing in the new file.
-    source = source.saying(path)
+    source = source.find_file(path)
     position = source.position(path)
     if position is None or source.get(path) != value or position.uses or position.value != position.definition:
         return None

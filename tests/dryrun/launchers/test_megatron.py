@@ -28,7 +28,7 @@ def words(line: str, folder: Path, world: int = 8, *settings: tuple[str, str | N
 
 
 class TestWords:
-    def test_changes_are_told(self) -> None:
+    def test_changes_are_reported(self) -> None:
         found = OptionWords(["--load", "my", "model", "--a", "1", "--a", "2", "--b"])
         found.drop(["--load", "--absent"])
         found.put("--a", "3")
@@ -109,7 +109,7 @@ class TestSimulated:
         assert found.get("--tokenizer-name-or-path") == [str(tmp_path / "tokenizer")]
         assert (found.get("--tokenizer-type"), "--tokenizer-model" in found) == (["PretrainedFromHF"], False)
 
-    def test_but_not_where_it_tells_the_size_of_the_vocabulary(self, tmp_path: Path) -> None:
+    def test_but_not_where_it_shows_the_size_of_the_vocabulary(self, tmp_path: Path) -> None:
         line = BASE.replace("--padded-vocab-size 999", "--tokenizer-name-or-path your path")
         with pytest.raises(UsageError, match="your path does not exist, so the vocabulary size is unknown") as error:
             words(line, tmp_path)

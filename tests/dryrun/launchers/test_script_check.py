@@ -61,7 +61,7 @@ LINE = f"msrun --worker_num 4 pretrain_gpt.py {ARGUMENTS} --tokenizer-name-or-pa
 
 
 @pytest.mark.slow
-def test_what_a_script_would_find_is_told_and_nothing_is_trained_or_kept(
+def test_what_a_script_would_find_is_reported_and_nothing_is_trained_or_kept(
     checked: Callable[..., Checked], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     code, script, err = checked(LINE)
@@ -90,23 +90,23 @@ def test_what_is_missing_comes_with_what_the_documentation_says(
     (tmp_path / "stack" / "megatron").rename(tmp_path / "elsewhere too")
     code, script, _ = checked(LINE)
     assert code == 2
-    told = [one["problem"] for one in script["problems"]]
-    assert told[0] == "not found: MSAdapter, Megatron-LM"
+    reported = [one["problem"] for one in script["problems"]]
+    assert reported[0] == "not found: MSAdapter, Megatron-LM"
     assert script["problems"][0]["hint"].startswith("MindSpeed-Core-MS r0.5.0 is documented with MindSpeed-LLM 2.3.0")
-    assert "ModuleNotFoundError: No module named 'megatron'" in told[1]
+    assert "ModuleNotFoundError: No module named 'megatron'" in reported[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher", ["torchrun --nproc_per_node 4 -m pretrain_gpt", "msrun --worker_num 4 python pretrain_gpt.py"]
 )
-def test_programs_that_are_modules_or_behind_a_python(checked: Callable[..., Checked], launcher: str) -> None:
+def test_programs_that_are_modules_or_after_a_python(checked: Callable[..., Checked], launcher: str) -> None:
     code, _, err = checked(f"{launcher} {ARGUMENTS}")
     assert (code, Path("imported").is_file(), Path("trained").exists()) == (0, True, False), err
 
 
 @pytest.mark.slow
-def test_a_mindspore_that_the_adapter_refuses_is_told_before_a_run(
+def test_a_mindspore_that_the_adapter_refuses_is_reported_before_a_run(
     checked: Callable[..., Checked], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     metadata = tmp_path / "stack" / "msadapter-0.9.dist-info"
@@ -125,8 +125,8 @@ def test_a_script_without_a_launcher(checked: Callable[..., Checked]) -> None:
         "the script ended without calling a launcher, and none of its programs imported MindSpore"
     ]
     Path("train.py").write_text("import mindspore\nopen('trained', 'w')\n", encoding="utf-8")
-    (told,) = checked("python train.py")[1]["problems"]
-    assert told["problem"].startswith("the script calls no launcher; its program reached the import of MindSpore")
+    (reported,) = checked("python train.py")[1]["problems"]
+    assert reported["problem"].startswith("the script calls no launcher; its program reached the import of MindSpore")
     assert not Path("trained").exists()
 
 

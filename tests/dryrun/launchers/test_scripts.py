@@ -71,7 +71,7 @@ def run_folder() -> Path:
     return folder
 
 
-def told(job: int = 1, rank: int = 0) -> tuple[list[str], dict[str, str]]:
+def read_rank(job: int = 1, rank: int = 0) -> tuple[list[str], dict[str, str]]:
     """The arguments and variables that a rank was given."""
     log = (run_folder() / "script" / f"job_{job}" / f"rank_{rank}" / "log.txt").read_text("utf-8").splitlines()
     found = {line.partition(" ")[0]: line.partition(" ")[2] for line in log}
@@ -84,7 +84,7 @@ def peaks(result: dict[str, Any]) -> dict[tuple[int, int], int]:
 
 class TestMsrun:
     @pytest.mark.parametrize("join", ["True", "False"])
-    def test_one_rank_of_each_stage_runs_with_what_the_launcher_would_tell(self, script: Script, join: str) -> None:
+    def test_one_rank_of_each_stage_runs_with_what_the_launcher_would_show(self, script: Script, join: str) -> None:
         code, result, _ = script(
             "export PYTHONPATH=/of/my/own\nARGS=(--worker_num 8 --local_worker_num 4 --node_rank 0)\n"
             f'function launch {{ msrun "${{ARGS[@]}}" --join={join} train.py {ARGUMENTS} "$@"; }}\n'
@@ -97,7 +97,7 @@ class TestMsrun:
             (4, 1, 0),
         ]
         assert result["jobs"][0]["split"] == {"data": 2, "tensor": 2, "pipeline": 2, "context": 1, "expert": 1}
-        arguments, variables = told(rank=4)
+        arguments, variables = read_rank(rank=4)
         assert arguments == [*ARGUMENTS.split(), "--name", "two words", "--made"]
         wanted = {"RANK_ID": "4", "RANK_SIZE": "8", "DEVICE_ID": "0", "MS_SIMULATION_LEVEL": "1", "HF_HUB_OFFLINE": "1"}
         assert {name: variables[name] for name in wanted} == wanted
@@ -130,7 +130,7 @@ class TestMsrun:
         assert code == 0
         assert len(peaks(result)) == 4
 
-    def test_what_the_launcher_would_refuse_is_told(self, script: Script) -> None:
+    def test_what_the_launcher_would_refuse_is_reported(self, script: Script) -> None:
         code, result, err = script("msrun --worker_num four train.py")
         assert code == 2
         assert "msrun did not start anything: invalid --worker_num four" in err
@@ -149,7 +149,7 @@ class TestMsrun:
 def test_torchs_launchers_however_they_are_called(script: Script, line: str) -> None:
     code, result, err = script(f"{line} train.py {ARGUMENTS}")
     assert (code, peaks(result)) == (0, {(1, 0): 0, (1, 1): 2 * 2**20}), err
-    arguments, variables = told(rank=2)
+    arguments, variables = read_rank(rank=2)
     named = ["--local-rank=2"] if "launch" in line else []
     assert arguments == [*named, *ARGUMENTS.split()]
     assert (variables["RANK"], variables["WORLD_SIZE"], variables["LOCAL_RANK"]) == ("2", "4", "2")
@@ -171,7 +171,7 @@ def test_other_launchers_are_named_and_not_run(script: Script, launcher: str) ->
     assert err.count(f"{launcher} did not start anything: this launcher cannot be simulated") == 1
 
 
-def test_beside_a_job_they_are_a_warning(script: Script) -> None:
+def test_next_to_a_job_they_are_a_warning(script: Script) -> None:
     code, result, _ = script(f"ray stop\nmsrun --worker_num 4 train.py {ARGUMENTS}")
     assert code == 0
     assert "ray did not start anything: this launcher cannot be simulated" in result["warnings"]
@@ -187,13 +187,13 @@ def test_a_program_without_a_pipeline_is_one_rank(script: Script, capsys: pytest
 @pytest.mark.parametrize(
     ("shell", "line"), [("enable_vmm:False,memory_tracker:False", ""), ("", "export MS_ALLOC_CONF=enable_vmm:False\n")]
 )
-def test_settings_of_the_allocator_stay_beside_those_of_the_tracker(
+def test_settings_of_the_allocator_stay_next_to_those_of_the_tracker(
     script: Script, monkeypatch: pytest.MonkeyPatch, shell: str, line: str
 ) -> None:
     monkeypatch.setenv("MS_ALLOC_CONF", shell)
     code, _, _ = script(f"{line}msrun --worker_num 4 train.py {ARGUMENTS}")
     assert code == 0
-    settings = told()[1]["MS_ALLOC_CONF"].split(",")
+    settings = read_rank()[1]["MS_ALLOC_CONF"].split(",")
     assert settings[:2] == ["enable_vmm:False", "memory_tracker:True"]
     assert [one.partition(":")[0] for one in settings[2:]] == ["memory_tracker_path"]
 
@@ -202,7 +202,7 @@ def test_the_script_gets_its_own_arguments(capsys: pytest.CaptureFixture[str]) -
     Path("pretrain.sh").write_text('msrun --worker_num 2 train.py "$@"\n', encoding="utf-8")
     assert main(["dryrun", "pretrain.sh", "--", "--layers", "a b"]) == 0
     assert "job 1: msrun train.py, 2 ranks" in capsys.readouterr().out
-    assert told()[0] == ["--layers", "a b"]
+    assert read_rank()[0] == ["--layers", "a b"]
 
 
 def test_a_script_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,13 +231,13 @@ class TestFewerLayers:
 
     @pytest.fixture(autouse=True)
     def training(self) -> None:
-        told = (
+        reported = (
             "word = lambda name, default: int((sys.argv + [name, default])[(sys.argv + [name]).index(name) + 1])\n"
             "own = word('--num-layers', 0) // 2\n"
             "recomputed = word('--recompute-num-layers', 0) if 'block' in sys.argv else 0\n"
             f"peak = {GIB} + (2 * own - min(own, recomputed)) * 2**20\n"
         )
-        Path("train.py").write_text(TRAINING.replace(f"peak = {GIB} + rank * 2**20\n", told), encoding="utf-8")
+        Path("train.py").write_text(TRAINING.replace(f"peak = {GIB} + rank * 2**20\n", reported), encoding="utf-8")
 
     LINE = f"msrun --worker_num 4 train.py {ARGUMENTS} --num-layers"
 
@@ -247,11 +247,11 @@ class TestFewerLayers:
     ) -> None:
         code, result, err = script(f"{self.LINE} 80", "--layers", layers)
         assert code == 0, err
-        told = [
+        reported = [
             (one["stage"], one["layers"], one["full_layers"], one["extrapolated_from_layers"])
             for one in result["ranks"]
         ]
-        assert told == [(0, 2, 40, [2, 3]), (1, 2, 40, [2, 3])]
+        assert reported == [(0, 2, 40, [2, 3]), (1, 2, 40, [2, 3])]
         assert [one["extrapolated_peak_bytes"] for one in result["ranks"]] == [GIB + 80 * 2**20] * 2
         assert [one["peak_bytes"] for one in result["ranks"]] == [GIB + 4 * 2**20] * 2
         assert (result["verdict_about"], result["verdict"]) == ("extrapolated_peak_bytes", "fits")
@@ -261,7 +261,7 @@ class TestFewerLayers:
         kept = json.loads((folder / "judged.json").read_text("utf-8"))["ranks"]
         assert kept["script/job_1/rank_0"]["whole"]["peak"] == GIB + 80 * 2**20
 
-    def test_what_is_not_followed_is_run_whole_and_told(self, script: Script) -> None:
+    def test_what_is_not_followed_is_run_whole_and_reported(self, script: Script) -> None:
         line = f"{self.LINE} 80 --decoder-first-pipeline-num-layers 30"
         code, result, _ = script(line, "--layers", "auto")
         assert (code, result["extrapolated_peak_bytes"]) == (0, None)
@@ -281,8 +281,8 @@ class TestFewerLayers:
         options = ("--layers", "auto", "--sweep", "num-layers=80,120", "--set", "x=true")
         code, result, err = script(f"{self.LINE} 60", *options)
         assert code == 0, err
-        told = [(one["settings"], one["result"]["extrapolated_peak_bytes"]) for one in result["variants"]]
-        assert told == [
+        reported = [(one["settings"], one["result"]["extrapolated_peak_bytes"]) for one in result["variants"]]
+        assert reported == [
             ({"--x": "", "--num-layers": "80"}, GIB + 80 * 2**20),
             ({"--x": "", "--num-layers": "120"}, GIB + 120 * 2**20),
         ]
@@ -291,7 +291,7 @@ class TestFewerLayers:
         assert "num-layers=120" in out
         assert "x=true" in out
 
-    def test_it_is_told_in_words(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_it_is_reported_in_words(self, capsys: pytest.CaptureFixture[str]) -> None:
         Path("pretrain.sh").write_text(f"{self.LINE} 80\n", encoding="utf-8")
         assert main(["dryrun", "--verbose", "--layers", "auto", "pretrain.sh"]) == 0
         out = capsys.readouterr().out

@@ -169,7 +169,7 @@ def test_what_is_derived_adds_up_to_the_whole_stage(seed: int) -> None:
     stage = draw.randrange(layout.inputs.stages)
     full = kinds_of(layout, stage)
     doing = sum(layout.layers(one) for one in range(layout.inputs.stages))
-    assert doing == layout.inputs.layers - len(layout.settled.noop)
+    assert doing == layout.inputs.layers - len(layout.arguments.noop)
     found = sizes_of(text.split(), stage, AUTO)
     assert found.layers == layout.layers(stage)
     if not found.factors:

@@ -302,13 +302,13 @@ class Scripts:
         def either() -> str:
             return f"{self._test()} {self._pick('&&', '||')} {self._pick(self._assign(), self._launch())}"
 
-        def apart() -> str:
+        def nested_shell() -> str:
             body = block()
             return self._pick(
                 f"(\n{body})", f"{{\n{body}}}", f"{{\n{body}}} | :", f"( {self._assign()}; {self._launch()} ) &\nwait"
             )
 
-        def given() -> str:
+        def shell_function() -> str:
             inner = self._launch().replace("'", "")
             self._number += 1
             return self._pick(
@@ -324,4 +324,6 @@ class Scripts:
         def leave() -> str:
             return f"{self._test()} && exit" if self._chance(0.15) else ":"
 
-        return self._random.choice((branch, branch, case, loop, loop, function, either, apart, given, leave))
+        return self._random.choice(
+            (branch, branch, case, loop, loop, function, either, nested_shell, shell_function, leave)
+        )

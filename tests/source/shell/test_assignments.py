@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.source.shell.read import Written, assignments
+from ms_tune.source.shell.read import WrittenAssignment, assignments
 
 
 def written(script: str) -> list[tuple[str, str | None]]:
-    return [(one.one.name, one.text) for one in assignments(script)]
+    return [(one.assignment.name, one.text) for one in assignments(script)]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def written(script: str) -> list[tuple[str, str | None]]:
         ("f() { A=1; }; if x; then B=2; else C=3; fi; for i in 1; do D=4; done", [("A", "1"), ("B", "2"), ("C", "3"), ("D", "4")]),
     ],
 )  # fmt: skip
-def test_what_stands_there(script: str, found: list[tuple[str, str | None]]) -> None:
+def test_what_is_there(script: str, found: list[tuple[str, str | None]]) -> None:
     assert written(script) == found
 
 
@@ -51,17 +51,22 @@ def test_what_builds_upon_the_old_value(script: str, extends: bool) -> None:  # 
     assert [one.extends for one in assignments(script)] == [extends]
 
 
-def test_branches_are_told_apart_and_nested() -> None:
+def test_branches_are_distinguished_and_nested() -> None:
     script = "A=1\nif x; then B=2; { C=3; }; if y; then D=4; fi; else E=5; fi\ncase z in a) F=6;; b) G=7;; esac\nH=8"
-    block = {one.one.name: one.block for one in assignments(script)}
+    block = {one.assignment.name: one.block for one in assignments(script)}
     assert block["A"] == block["H"] == ()
     assert block["B"] == block["C"][:1] == block["D"][:1]
     assert len({block[name] for name in "BDEFG"}) == 5
     assert all(len(block[name]) == 1 for name in "BEFG")
 
 
-def test_they_stand_in_the_order_of_the_script_at_their_places() -> None:
+def test_they_are_in_the_order_of_the_script_at_their_places() -> None:
     script = "env Z=1 Y=2 msrun\nX=3 W='4' f\n"
-    found: list[Written] = assignments(script)
-    assert [one.one.name for one in found] == ["Z", "Y", "X", "W"]
-    assert [script[one.one.place.start : one.one.place.end] for one in found] == ["Z=1", "Y=2", "X=3", "W='4'"]
+    found: list[WrittenAssignment] = assignments(script)
+    assert [one.assignment.name for one in found] == ["Z", "Y", "X", "W"]
+    assert [script[one.assignment.place.start : one.assignment.place.end] for one in found] == [
+        "Z=1",
+        "Y=2",
+        "X=3",
+        "W='4'",
+    ]

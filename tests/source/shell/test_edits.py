@@ -30,10 +30,10 @@ def changed(text: str, change: ArgumentChange, number: int = 0) -> str:
     return with_change(read_launches(Path("pretrain.sh"), text), RELEASE, number, change).file.text
 
 
-def given(text: str) -> list[str]:
+def argument_names(text: str) -> list[str]:
     command = command_of(read_launches(Path("pretrain.sh"), text).launches[0], RELEASE)
     assert command is not None
-    return [one.name for one in command.given]
+    return [one.name for one in command.items]
 
 
 OUT = ArgumentChange(1, "--recompute-num-layers", None)
@@ -75,7 +75,7 @@ METHOD = ArgumentChange(1, "--recompute-method", ("block",), new=True)
         ),
     ],
 )
-def test_words_are_edited_where_they_stand(text: str, change: ArgumentChange, expected: str) -> None:
+def test_words_are_edited_where_they_are(text: str, change: ArgumentChange, expected: str) -> None:
     assert changed(text, change) == expected
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_read_is_left(tmp_path: Path) -> None:
     with pytest.raises(EditRefusedError) as refusal:
         with_change(script, RELEASE, 0, FOUR)
     assert str(refusal.value.message.params["file"]) == "common.sh"
-    assert given(with_change(script, RELEASE, 0, OUT).file.text) == ["--bf16"]
+    assert argument_names(with_change(script, RELEASE, 0, OUT).file.text) == ["--bf16"]
 
 
 def random_script(random: Random) -> tuple[str, int]:
@@ -157,7 +157,7 @@ def test_bash_gives_what_was_asked_for(tmp_path: Path) -> None:
         text, count = random_script(random)
         text = text.replace("torchrun 0", "torchrun --nproc_per_node 0")
         at = random.randrange(count)
-        name = given(text)[at]
+        name = argument_names(text)[at]
         values = None if random.random() < 0.5 or name in SWITCHES else (str(random.randint(100, 999)),)
         change = ArgumentChange(at, name, values)
         if random.random() < 0.3:

@@ -12,7 +12,7 @@ from ms_tune.job.script import ScriptJob
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.normalize.script import expand_script, normalize_script
-from ms_tune.source.shell.read import as_meant, as_written, read_launches
+from ms_tune.source.shell.read import read_launches, restore_line_ends, to_unix_lines
 from tests.jobs import commands_in
 
 SCRIPT = """#!/bin/bash
@@ -43,11 +43,11 @@ def words(text: str) -> list[str | None]:
 
 def test_it_is_read_as_it_is_meant() -> None:
     assert words(WINDOWS) == words(SCRIPT)
-    (told,), (meant,) = normalize_script(ScriptJob(PATH, WINDOWS)), normalize_script(ScriptJob(PATH, SCRIPT))
-    assert told.plan is not None
+    (reported,), (meant,) = normalize_script(ScriptJob(PATH, WINDOWS)), normalize_script(ScriptJob(PATH, SCRIPT))
+    assert reported.plan is not None
     assert meant.plan is not None
-    assert told.plan.layers == meant.plan.layers
-    assert [one.id for one in told.plan.problems] == [*(one.id for one in meant.plan.problems), "carriage-returns"]
+    assert reported.plan.layers == meant.plan.layers
+    assert [one.id for one in reported.plan.problems] == [*(one.id for one in meant.plan.problems), "carriage-returns"]
 
 
 def test_it_keeps_its_line_ends_when_it_is_written() -> None:
@@ -76,15 +76,15 @@ def test_lines_that_nobody_touched_stay_as_they_were(seed: int) -> None:
     ends = [random.choice(("\n", "\r\n", " \\\n", "\\\r\n", "  \r\n", "\u2028\r\n")) for _ in range(12)]
     lines = [f"echo {number}{end}" for number, end in enumerate(ends)] + ["exit"]
     written = "".join(lines)
-    meant = as_meant(written)
+    meant = to_unix_lines(written)
     assert len(meant) == len(written)
-    assert as_written(written, meant) == written
+    assert restore_line_ends(written, meant) == written
     gone, new = random.randrange(12), random.randrange(12)
     kept = meant.split("\n")
     del kept[gone]
     kept[new] = kept[new].replace("echo", "printf")
     expected = [line for at, line in enumerate(lines) if at != gone]
-    made = as_written(written, "\n".join(kept))
+    made = restore_line_ends(written, "\n".join(kept))
     assert made.replace("printf", "echo").replace(" \\", "\\").replace("\r", "").replace(" \n", "\n") == "".join(
         expected
     ).replace(" \\", "\\").replace("\r", "").replace(" \n", "\n")

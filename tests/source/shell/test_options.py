@@ -113,14 +113,14 @@ def test_what_holds_in_the_end(arguments: str, dest: str, value: object) -> None
     assert command(arguments).value(dest) == value
 
 
-def test_words_in_front_and_words_behind_equals_have_their_places() -> None:
+def test_words_in_front_and_words_after_equals_have_their_places() -> None:
     found = command("stray --lr=1e-5 3 --num-layers 4 5")
     assert [one.text for one in found.strays] == ["stray"]
-    assert [(one.name, one.joined, [value.text for value in one.values]) for one in found.given] == [
+    assert [(one.name, one.joined, [value.text for value in one.values]) for one in found.items] == [
         ("--lr", True, ["1e-5", "3"]),
         ("--num-layers", False, ["4", "5"]),
     ]
-    assert found.last("num_layers") == found.given[1]
+    assert found.last("num_layers") == found.items[1]
     assert found.last("seed") is None
 
 

@@ -315,7 +315,7 @@ def test_a_script_in_a_word_is_followed(script: str, words: list[str | None]) ->
         ("source missing.sh", "missing.sh"),
     ],
 )
-def test_what_is_started_where_only_a_run_could_tell_is_named(script: str, name: str) -> None:
+def test_what_is_started_where_only_a_run_could_show_is_named(script: str, name: str) -> None:
     assert [unknown.name for unknown in launches(script + "\n").unknown] == [name]
 
 

@@ -343,7 +343,7 @@ class TestDryrun:
             ((20,), (20, 30), "more"),  # there was no such stage: beside the fullest of those that there were
         ],
     )
-    def test_what_a_change_did_is_told_by_the_dryruns_of_both(
+    def test_what_a_change_did_is_reported_by_the_dryruns_of_both(
         self, config: Path, before: tuple[float, ...], after: tuple[float, ...], outcome: str
     ) -> None:
         old = self.look(config, before)
@@ -356,7 +356,7 @@ class TestDryrun:
         assert (found.before_bytes, found.after_bytes) == (was * GIB, after[full] * GIB)
         assert (found.blame.path[-1] if found.blame else None) == (None if outcome == "less" else "num_layers")
 
-    def test_of_several_keys_none_is_blamed_where_no_estimate_tells_them_apart(self, config: Path) -> None:
+    def test_of_several_keys_none_is_blamed_where_no_estimate_distinguishes_them(self, config: Path) -> None:
         old = self.look(config, (20,))
         edited(config, recompute="[1, 2, 3]", seed=7)
         new = inspect_config(OverviewRequest(), config, None, None)._replace(verdicts=self.verdicts((30,)))
@@ -396,7 +396,9 @@ class TestBase:
         own = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
         subprocess.run([str(GIT), "-C", str(folder), *own, *words], check=True, capture_output=True)
 
-    def test_more_layers_are_told_at_their_line_with_stage_and_bytes(self, screen: Screen, repository: Path) -> None:
+    def test_more_layers_are_reported_at_their_line_with_stage_and_bytes(
+        self, screen: Screen, repository: Path
+    ) -> None:
         before = estimate_of("train.yaml", on(64))
         edited(repository / "train.yaml", num_layers=40)
         after = estimate_of("train.yaml", on(64))
@@ -508,7 +510,7 @@ class TestBase:
             ("10240 --max-position-embeddings 10240", "12288 --max-position-embeddings 12288", (), 4),
         ],
     )
-    def test_a_launch_script_is_told_at_the_line_that_did_it(
+    def test_a_launch_script_is_reported_at_the_line_that_did_it(
         self, repository: Path, was: str, now: str, key: tuple[str, ...], line: int
     ) -> None:
         arguments = PAIR.replace("--num-layers 28", "--num-layers $LAYERS").replace("--micro-batch-size 1 ", "")
@@ -594,9 +596,9 @@ class TestBase:
         edited(repository / "train.yaml", num_layers=34, seed=7)
         _, out, _ = screen("train.yaml", "--base", "HEAD", "--lang", language)
         assert "".join(words.split()) in "".join(out.split())  # wherever a line is broken
-        told = json.loads(screen("train.yaml", "--base", "HEAD", "--json")[1])["files"][0]["against"]
-        assert told["key"] is None
-        assert told["line"]
+        result = json.loads(screen("train.yaml", "--base", "HEAD", "--json")[1])["files"][0]["against"]
+        assert result["key"] is None
+        assert result["line"]
 
     def test_a_number_of_layers_and_the_list_that_places_them_are_one_change(
         self, screen: Screen, repository: Path
@@ -619,8 +621,8 @@ class TestBase:
         # The older one was near the limit, too: an estimate tells neither way.
         assert "25.9 GiB before (2.2 GiB more); the estimate before was too close to the limit to decide" in line
         assert "too close" not in screen(*arguments[:-1], "31GB", "--format", "github")[1]
-        told = json.loads(screen(*arguments, "--json")[1])["files"][0]["against"]
-        assert (told["key"], told["with"]) == ("model_config.num_layers", ["parallel_config.num_layer_list"])
+        result = json.loads(screen(*arguments, "--json")[1])["files"][0]["against"]
+        assert (result["key"], result["with"]) == ("model_config.num_layers", ["parallel_config.num_layer_list"])
 
     def test_what_was_over_before_and_takes_more_is_still_over(self, screen: Screen, repository: Path) -> None:
         edited(repository / "train.yaml", num_layers=60)
@@ -723,7 +725,7 @@ class TestScript:
             ("--num-experts 4000000000", "--num-experts"),
         ],
     )
-    def test_what_no_closed_form_tells_is_said(self, tmp_path: Path, more: str, why: str) -> None:
+    def test_what_no_closed_form_shows_is_said(self, tmp_path: Path, more: str, why: str) -> None:
         seen = _check_pair(tmp_path, more, 4)
         assert seen.estimate is None
         assert why in str(seen.no_estimate_because)

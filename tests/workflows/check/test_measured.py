@@ -83,5 +83,5 @@ def test_the_cheapest_of_all_that_are_enough(seed: int) -> None:
         assert found.change is None or not found.change.enough
 
 
-def test_neighbours_with_as_many_layers_are_told_together() -> None:
+def test_neighbours_with_as_many_layers_are_reported_together() -> None:
     assert _stage_ranges({0: 2, 1: 2, 2: 3, 4: 3, 5: 3}) == "0-1: 2, 2: 3, 4-5: 3"

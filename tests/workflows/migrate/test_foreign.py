@@ -156,7 +156,7 @@ def test_every_layer_of_a_config_does_what_it_did(name: str) -> None:
     assert untold(found) == []
 
 
-def test_what_only_a_run_could_tell_is_asked(tmp_path: Path) -> None:
+def test_what_only_a_run_could_show_is_asked(tmp_path: Path) -> None:
     found = migrated_script(tmp_path, SCRIPT.replace("LAYERS=8\n", ""), check=False)
     assert {one.name for one in found.questions} >= {"--num-layers", "--recompute-num-layers"}
     assert "num_hidden_layers" not in yaml.safe_load(found.text)["model"]

@@ -139,7 +139,7 @@ def untold(found: Migration) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["2.0", "2.1"])
-def test_what_is_told_to_be_translated_is_in_the_file(target: str) -> None:
+def test_what_is_reported_to_be_translated_is_in_the_file(target: str) -> None:
     swap = "cpu_offloading: True\n    op_swap: [{op_name: mlp, backward_prefetch: 1, layers: [0]}]"
     for text in (
         SOURCE,
@@ -380,7 +380,7 @@ def test_texts_that_are_read_as_no_number_are_asked(value: str) -> None:
 
 
 @pytest.mark.parametrize("clipping", ["use_clip_grad: 'on'", "use_clip_grad: True\n  max_grad_norm: '1.0'"])
-def test_clipping_that_is_not_told_by_a_number_is_asked(clipping: str) -> None:
+def test_clipping_that_is_not_reported_by_a_number_is_asked(clipping: str) -> None:
     found = migrated(SOURCE.replace("type: MFTrainOneStepCell", f"type: MFTrainOneStepCell\n  {clipping}"))
     assert fates(found)["runner_wrapper.use_clip_grad"] is Fate.ASK
     assert "max_norm" not in data(found)["training"]
@@ -409,7 +409,7 @@ def test_other_data_than_the_data_set_is_asked() -> None:
         ("run_mode: 'train'", "run_mode: 'predict'", "run_mode"),
     ],
 )
-def test_keys_that_stand_in_the_way(old: str, new: str, key: str) -> None:
+def test_keys_that_are_in_the_way(old: str, new: str, key: str) -> None:
     found = migrated(SOURCE.replace(old, new))
     assert found.refused
     assert found.exit_code == 2
@@ -522,13 +522,13 @@ def test_both_sides_are_simulated_with_the_models_config(tmp_path: Path, monkeyp
     assert path.read_text(encoding="utf-8") == yaml.safe_dump(config)
 
 
-def test_a_config_that_reads_no_models_config_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as told:
+def test_a_config_that_reads_no_models_config_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as expected:
         migrate_source(
             parse_source("use_legacy: True\nmodel: {}\nparallel_config: {}\nrunner_config: {}\n", tmp_path / "a.yaml"),
             model_config=tmp_path,
         )
-    assert told.value.message.id == "config.model-json.legacy"
+    assert expected.value.message.id == "config.model-json.legacy"
     with pytest.raises(ConfigError):
         migrate_source(parse_source(SOURCE, tmp_path / "a.yaml"), model_config=tmp_path)
 

@@ -46,7 +46,7 @@ class _Bounds:
         self.mint: Any = importlib.import_module("mindspore.mint")
         self.process = process
 
-    def tell(self, operator: str) -> None:
+    def record_operator(self, operator: str) -> None:
         frame, _ = reads.find_asker(self.mindspore, sys._getframe(1))  # noqa: SLF001 - its public name
         if frame is not None:
             place = {"file": frame.f_code.co_filename, "line": frame.f_lineno, "how": operator}
@@ -60,7 +60,7 @@ class _Bounds:
 
     def nonzero(self, tensor: Any, as_tuple: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - as MindSpore's
         """Return indices as if no element were zero."""
-        self.tell("nonzero")
+        self.record_operator("nonzero")
         if as_tuple:
             return tuple(self.numbers((_count_elements(tensor),)) for _ in range(max(tensor.ndim, 1)))
         return self.numbers((_count_elements(tensor), tensor.ndim))
@@ -70,7 +70,7 @@ class _Bounds:
 
     def masked_select(self, tensor: Any, mask: Any) -> Any:  # noqa: ANN401 - tensors
         """Return all elements, as if the mask were all true."""
-        self.tell("masked_select")
+        self.record_operator("masked_select")
         shapes = (tuple(tensor.shape), tuple(mask.shape))
         rank = max(map(len, shapes))
         shape = tuple(map(max, zip(*((1,) * (rank - len(one)) + one for one in shapes), strict=True)))
@@ -80,12 +80,12 @@ class _Bounds:
 
     def by_mask(self, tensor: Any, mask: Any) -> Any:  # noqa: ANN401 - tensors
         """Return ``tensor[mask]`` as if the mask were all true."""
-        self.tell("[mask]")
+        self.record_operator("[mask]")
         return self.mint.reshape(tensor, (math.prod(mask.shape), *tensor.shape[mask.ndim :])).clone()
 
     def unique(self, tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as MindSpore's
         """Return all elements, as if each were unique."""
-        self.tell("unique")
+        self.record_operator("unique")
         asked = dict(zip(_UNIQUE, arguments, strict=False)) | named
         dim = asked.get("dim")
         found = [self.flat(tensor) if dim is None else tensor.clone()]

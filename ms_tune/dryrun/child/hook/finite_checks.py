@@ -47,9 +47,9 @@ def install(mindspore: Any, _process: object) -> None:  # noqa: ANN401 - a modul
     tensor = mindspore.Tensor
     _follow_methods(tensor)
     _follow_primitives(mindspore)
-    _answer_known(tensor, "_item", lambda value, read: type(read)(value))
+    _patch_answer(tensor, "_item", lambda value, read: type(read)(value))
     put_around(tensor, "_tolist", _list_values)
-    _answer_known(tensor, "asnumpy", _fill_array)
+    _patch_answer(tensor, "asnumpy", _fill_array)
     put_around(mindspore.amp, "all_finite", lambda finite, inputs: with_value(finite(inputs), value=True))
     _follow_copies(tensor)  # last: fails if the metaclass cannot be changed
 
@@ -69,9 +69,9 @@ def _follow_methods(tensor: Any) -> None:  # noqa: ANN401 - a class of a framewo
     for name in _METHODS["same"]:
         _follow_method(tensor, name, lambda arguments, _: value_of(arguments[0]))
     _follow_method(tensor, "sum", _sum_value)
-    _follow_method(tensor, "bool", lambda arguments, _: _if_known(bool, arguments[0]))
+    _follow_method(tensor, "bool", lambda arguments, _: _compute_if_known(bool, arguments[0]))
     for name in _METHODS["not"]:
-        _follow_method(tensor, name, lambda arguments, _: _if_known(operator.not_, arguments[0]))
+        _follow_method(tensor, name, lambda arguments, _: _compute_if_known(operator.not_, arguments[0]))
     for rule, names in _METHODS["binary"].items():
         for name in names:
             _follow_method(tensor, name, functools.partial(_combine_values, _RULES[rule], 0))
@@ -100,7 +100,7 @@ def _follow_primitives(mindspore: Any) -> None:  # noqa: ANN401 - as above
         **{name: functools.partial(_give_value, value) for name, value in _PRIMITIVES["told"].items()},
         **dict.fromkeys(("ReduceSum", "SumExt"), lambda arguments, result: _sum_value(arguments[1:], result)),
         **dict.fromkeys(_PRIMITIVES["many"], _of_many),
-        "LogicalNot": lambda arguments, _: _if_known(operator.not_, arguments[1]) if arguments[1:] else None,
+        "LogicalNot": lambda arguments, _: _compute_if_known(operator.not_, arguments[1]) if arguments[1:] else None,
     }
     for name, rule in rules.items():
         for found in classes(name):
@@ -154,7 +154,7 @@ def _give_value(value: Any, _arguments: object, _result: object) -> Any:  # noqa
     return value
 
 
-def _if_known(compute: Callable[[Any], bool], thing: Any) -> bool | None:  # noqa: ANN401 - a tensor, or anything
+def _compute_if_known(compute: Callable[[Any], bool], thing: Any) -> bool | None:  # noqa: ANN401 - a tensor, or anything
     value = value_of(thing)
     return None if value is None else compute(value)
 
@@ -184,7 +184,7 @@ def _of_many(arguments: tuple[Any, ...], _result: object) -> Any:  # noqa: ANN40
     return values[0] if all(value == values[0] for value in values) else None
 
 
-def _answer_known(tensor: Any, name: str, answer: Callable[[Any, Any], Any]) -> None:  # noqa: ANN401 - a class
+def _patch_answer(tensor: Any, name: str, answer: Callable[[Any, Any], Any]) -> None:  # noqa: ANN401 - a class
     def answering(method: Any, self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the method takes them
         read = method(self, *arguments, **named)
         value = self.__dict__.get(NAME)

@@ -81,7 +81,7 @@ def notice_forks(library: ctypes.PyDLL, tell: Callable[[], None]) -> Any:  # noq
 def before_another_program(tell: Callable[[], None]) -> None:
     """Call ``tell`` before the process becomes another program by ``os.exec*``, all of which end in these two functions."""
 
-    def telling(become: Any, path: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the functions take them
+    def record_exec(become: Any, path: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the functions take them
         # A program that cannot be run is rejected, and the process continues: os.execvp tries each folder of PATH.
         with contextlib.suppress(Exception):
             if isinstance(path, int) or (os.access(path, os.X_OK) and not Path(os.fsdecode(path)).is_dir()):
@@ -89,4 +89,4 @@ def before_another_program(tell: Callable[[], None]) -> None:
         return become(path, *arguments, **named)
 
     for name in ("execv", "execve"):
-        put_around(os, name, telling)
+        put_around(os, name, record_exec)

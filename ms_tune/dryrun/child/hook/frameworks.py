@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from . import bounds, finite_checks
-from .support import put_around, tell
+from .support import put_around, record_difference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ def count_devices(ascend: Any, process: HookedProcess | None) -> None:  # noqa: 
         return int(count()) or (int(requested) if requested.isdecimal() and int(requested) else _DEFAULT)
 
     put_around(ascend, "device_count", device_count)
-    tell(process, "device-count")
+    record_difference(process, "device-count")
 
 
 def make_generators(msadapter: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
@@ -67,10 +67,10 @@ def make_generators(msadapter: Any, process: HookedProcess | None) -> None:  # n
         base.__init__(self)
 
     own.__init__ = functools.wraps(own.__init__)(__init__)
-    tell(process, "generator")
+    record_difference(process, "generator")
 
 
-def leave_out_in_place(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
+def skip_in_place_operators(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Skip operators of CANN's transformer library that write their result into an existing tensor.
 
     MSAdapter 0.5 builds them with that library, which is not part of CANN's toolkit (``torch_npu/atb/__init__.py``).
@@ -81,21 +81,21 @@ def leave_out_in_place(module: Any, process: HookedProcess | None) -> None:  # n
         operator = _IN_PLACE.get(name)
         if operator is None:
             return load(self, name)
-        tell(process, "in-place", operator=operator)
+        record_difference(process, "in-place", operator=operator)
         return SimpleNamespace(**{operator: lambda *_arguments, **_named: None})
 
     put_around(module.AtbOpBuilder, "load", load_in_simulation)
 
 
-class _Seen:
+class _Proxy:
     """A proxy of a module or tensor with some functions replaced, for one module of a framework."""
 
     def __init__(self, thing: Any, **own: Callable[..., Any]) -> None:  # noqa: ANN401 - as above
-        self._thing = thing
+        self._target = thing
         vars(self).update(own)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute
-        return getattr(self._thing, name)
+        return getattr(self._target, name)
 
 
 def give_role(module: ModuleType, process: HookedProcess | None) -> None:
@@ -110,8 +110,8 @@ def give_role(module: ModuleType, process: HookedProcess | None) -> None:
     def getenv(key: str, default: str | None = None) -> str | None:
         return os.environ.get(key, "MS_WORKER" if key == _ROLE else default)
 
-    module.os = _Seen(os, getenv=getenv)  # type: ignore[attr-defined]  # the name that it imports
-    tell(process, "role")
+    module.os = _Proxy(os, getenv=getenv)  # type: ignore[attr-defined]  # the name that it imports
+    record_difference(process, "role")
 
 
 _MAKER, _GETTER = "setup_model_and_optimizer", "get_model"
@@ -132,7 +132,7 @@ def train_always(module: Any, process: HookedProcess | None) -> None:  # noqa: A
         options = module.get_args()
         if not getattr(options, "do_train", False):
             options.do_train = True
-            tell(process, "do-train")
+            record_difference(process, "do-train")
         return build(*arguments, **named)
 
     put_around(module, "build_train_valid_test_data_loaders", build_and_train)
@@ -168,7 +168,7 @@ def _build_as_first_rank(module: Any, process: HookedProcess | None, build: Any,
         return 0 if group is None else int(ask(group))
 
     distributed.get_rank = get_rank
-    tell(process, "builds-index")
+    record_difference(process, "builds-index")
     try:
         return build(*arguments, **named)
     finally:
@@ -248,15 +248,15 @@ def know_sizes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN
     from MindSpeed-LLM 2.3 on in its own ``mindspore/core/tensor_parallel/data.py``.
     """
 
-    def build_known(build: Any, keys: Any, data: Any) -> Any:  # noqa: ANN401 - as the function takes them
+    def build_from_data(build: Any, keys: Any, data: Any) -> Any:  # noqa: ANN401 - as the function takes them
         if data is None or module.get_tensor_model_parallel_rank():
             return build(keys, data)
-        tell(process, "sizes")
+        record_difference(process, "sizes")
         key_size = {key: list(data[key].shape) for key in keys}
         key_numel = {key: math.prod(size) for key, size in key_size.items()}
         return key_size, key_numel, sum(key_numel.values())
 
-    put_around(module, next(name for name in _SIZES if hasattr(module, name)), build_known)
+    put_around(module, next(name for name in _SIZES if hasattr(module, name)), build_from_data)
 
 
 def know_shapes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
@@ -265,7 +265,7 @@ def know_shapes(module: Any, process: HookedProcess | None) -> None:  # noqa: AN
     Stages send each other their sequence lengths (``megatron/core/pipeline_parallel/p2p_communication.py``).
     """
 
-    def communicate_known(  # noqa: PLR0913, PLR0917 - as Megatron's
+    def communicate_full_length(  # noqa: PLR0913, PLR0917 - as Megatron's
         communicate: Any,  # noqa: ANN401 - a function
         tensor_send_next: Any,  # noqa: ANN401 - a tensor or None
         tensor_send_prev: Any,  # noqa: ANN401 - as above
@@ -274,7 +274,7 @@ def know_shapes(module: Any, process: HookedProcess | None) -> None:  # noqa: AN
         config: Any,  # noqa: ANN401 - a TransformerConfig
     ) -> tuple[list[int], list[int]]:
         communicate(tensor_send_next, tensor_send_prev, recv_prev, recv_next, config)
-        tell(process, "lengths")
+        record_difference(process, "lengths")
         arguments = importlib.import_module("megatron.training").get_args()
         length = arguments.seq_length // config.context_parallel_size
         length //= config.tensor_model_parallel_size if config.sequence_parallel else 1
@@ -282,20 +282,20 @@ def know_shapes(module: Any, process: HookedProcess | None) -> None:  # noqa: AN
         shape = [length, int(micro), config.hidden_size]
         return (shape if recv_prev else [0, 0, 0], shape if recv_next else [0, 0, 0])
 
-    put_around(module, "_communicate_shapes", communicate_known)
+    put_around(module, "_communicate_shapes", communicate_full_length)
 
 
 def know_gathered(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
     """Mark the gathered result of a known tensor as known, too (``megatron.core.tensor_parallel.mappings``)."""
 
-    def gather_known(gather: Any, tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
+    def gather_with_value(gather: Any, tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
         value = finite_checks.value_of(tensor)
         found = gather(tensor, *arguments, **named)
         return found if value is None else finite_checks.with_value(found, value)
 
     for name in _GATHERS:
         if hasattr(module, name):
-            put_around(module, name, gather_known)
+            put_around(module, name, gather_with_value)
 
 
 def permute_evenly(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
@@ -322,12 +322,12 @@ def spread_tokens(module: Any, process: HookedProcess | None) -> None:  # noqa: 
         share, rest = divmod(routing_map.shape[0] * dispatcher.config.moe_router_topk, dispatcher.num_experts)
         if rest or getattr(dispatcher, "drop_and_pad", False):
             return preprocess(dispatcher, routing_map)
-        tell(process, "even-experts", tokens=share)
+        record_difference(process, "even-experts", tokens=share)
 
         def count(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as a tensor's `sum`
             return finite_checks.with_value(routing_map.sum(*arguments, **named), share)
 
-        return preprocess(dispatcher, _Seen(routing_map, sum=count))
+        return preprocess(dispatcher, _Proxy(routing_map, sum=count))
 
     def __new__(cls: Any, *_arguments: Any, **_named: Any) -> Any:  # noqa: ANN401, N807 - as the class is called
         made = object.__new__(cls)
@@ -352,4 +352,4 @@ def sum_on_host(module: Any, _process: HookedProcess | None) -> None:  # noqa: A
             return torch.cumsum(tensor, dim=dim)
         return SimpleNamespace(tolist=lambda: [value * number for number in range(1, tensor.shape[0] + 1)])
 
-    module.torch = _Seen(torch, cumsum=cumsum)
+    module.torch = _Proxy(torch, cumsum=cumsum)

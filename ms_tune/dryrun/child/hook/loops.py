@@ -47,7 +47,7 @@ def find_endless(frame: FrameType) -> tuple[str, int] | None:
     for outer in _frames_outward(frame):
         file = outer.f_code.co_filename
         condition = _loop_conditions(file).get(outer.f_lineno)
-        if condition is not None and _goes_round(outer, condition):
+        if condition is not None and _repeats(outer, condition):
             return file, condition.lineno
     return None
 
@@ -61,7 +61,7 @@ def _frames_outward(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _goes_round(frame: FrameType, condition: ast.expr) -> bool:
+def _repeats(frame: FrameType, condition: ast.expr) -> bool:
     rounds: Any = frame.f_trace
     if rounds is None or (isinstance(rounds, _Rounds) and rounds.line != condition.lineno):
         frame.f_trace = _Rounds(condition.lineno)

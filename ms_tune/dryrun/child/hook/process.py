@@ -150,7 +150,7 @@ def _begin_process() -> None:
     tracker = str(folder)
     if _SEPARATORS.search(tracker):  # MindSpore would cut it; the descriptor stays open
         tracker = f"/proc/self/fd/{os.open(folder, os.O_RDONLY | os.O_DIRECTORY)}"
-    _hold_settings(tracker)
+    _fix_settings(tracker)
     os.environ[forks.USES] = str(folder / forks.MARKS)  # so that processes that use the device mark themselves
     with contextlib.suppress(Exception):
         if not faulthandler.is_enabled():
@@ -182,7 +182,7 @@ def _begin_process() -> None:
     sys.excepthook = show_and_note
 
 
-def _hold_settings(tracker: str) -> None:
+def _fix_settings(tracker: str) -> None:
     # Set the required variables, and keep them set regardless of the program's changes, before or after its imports. MindSpore
     # reads some of them on first use of the device (2.9), so ``os.environ["MS_ALLOC_CONF"] = ...`` after the import would turn
     # the tracker off. The program's own settings apply otherwise, except those that ms-tune needs.
@@ -329,12 +329,12 @@ def _write_at_once() -> None:
         write()
         _note_end()
     elif not _ProcessState.forked_in_use:
-        _write_forked(process, _own_record(process), write)
+        _write_forked(process, _make_record(process), write)
     else:
-        _tell_forked(process)
+        _record_fork(process)
 
 
-def _own_record(parent: HookedProcess) -> HookedProcess:
+def _make_record(parent: HookedProcess) -> HookedProcess:
     own = HookedProcess(_claim_folder(Path(os.environ[FOLDER])))
     own.facts |= {name: parent.facts[name] for name in _NOTED if name in parent.facts}
     if not _ProcessState.forked_in_use:
@@ -343,11 +343,11 @@ def _own_record(parent: HookedProcess) -> HookedProcess:
     return own
 
 
-def _tell_forked(parent: HookedProcess) -> None:
+def _record_fork(parent: HookedProcess) -> None:
     # Record the allocations of a process forked while the device was in use: its tracker continues with its parent's blocks.
     allocated = sys.modules[_MINDSPORE].runtime.max_memory_allocated() - _ProcessState.inherited
     if allocated > 0:
-        own = _own_record(parent)
+        own = _make_record(parent)
         own.facts |= {"forked_bytes": allocated, "ended": True}
         own.write()
 

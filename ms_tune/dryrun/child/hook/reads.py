@@ -65,9 +65,9 @@ class _Reads:
         if endless is not None:
             _stop_loop(self.process, endless)
             raise SystemExit(loops.EXIT_CODE)
-        loops.watch_entry(frame, self._tell_skipped)
+        loops.watch_entry(frame, self._record_skipped)
 
-    def _tell_skipped(self, file: str, line: int) -> None:
+    def _record_skipped(self, file: str, line: int) -> None:
         if self.process is not None and "skipped" not in self.process.facts:
             self.process.facts["skipped"] = {"file": file, "line": line}
             self.process.write()

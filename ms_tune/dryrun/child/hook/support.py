@@ -24,7 +24,7 @@ _BY_MODULE = {
     "mindspore.device_context.ascend": "count_devices",
     "msadapter": "make_generators",
     "msadapter.distributed.distributed_c10d": "give_role",
-    "torch_npu.atb": "leave_out_in_place",
+    "torch_npu.atb": "skip_in_place_operators",
     "megatron.core.datasets.blended_megatron_dataset_builder": "build_index",
     "megatron.core.tensor_parallel.mappings": "know_gathered",
     "megatron.core.transformer.moe.moe_utils": "permute_evenly",
@@ -76,11 +76,11 @@ class ImportWatch:
 
     def __init__(self, loads: Mapping[str, Callable[[Callable[[ModuleType], None], ModuleType], None]]) -> None:
         # By module name, the replacement for executing the module; it gets the original function and the module.
-        self.left = dict(loads)
+        self.pending = dict(loads)
 
     def find_spec(self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None) -> Any:  # noqa: ANN401 - a ModuleSpec or None
         """Return the module's own specification with a wrapped loader, once per module."""
-        load = self.left.pop(name, None)
+        load = self.pending.pop(name, None)
         if load is None:
             return None
         spec = importlib.util.find_spec(name)
@@ -100,12 +100,14 @@ def framework_loads(
         try:
             getattr(importlib.import_module(f"{__package__}.frameworks"), change)(module, process())
         except Exception as error:  # noqa: BLE001 - a release without the changed code stays as it is, recorded
-            tell(process(), "not-applied", module=module.__name__, reason=f"{type(error).__name__}: {error}")
+            record_difference(
+                process(), "not-applied", module=module.__name__, reason=f"{type(error).__name__}: {error}"
+            )
 
     return {name: functools.partial(load, change) for name, change in _BY_MODULE.items()}
 
 
-def tell(process: HookedProcess | None, text: str, **params: object) -> None:
+def record_difference(process: HookedProcess | None, text: str, **params: object) -> None:
     """Record, once, that something runs differently than on a device: a text by its id after ``support.``."""
     note(
         process, "support", {"text": f"support.{text}", "params": {name: str(value) for name, value in params.items()}}

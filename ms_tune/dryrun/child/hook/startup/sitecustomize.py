@@ -27,7 +27,7 @@ def _begin() -> None:
     process.begin()
 
 
-def _run_the_users_own() -> None:
+def _run_user_sitecustomize() -> None:
     others = [entry for entry in sys.path if os.path.realpath(entry or ".") != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec is None or spec.loader is None:
@@ -40,4 +40,4 @@ def _run_the_users_own() -> None:
 if __name__ == "sitecustomize":
     with contextlib.suppress(Exception):
         _begin()
-    _run_the_users_own()
+    _run_user_sitecustomize()
