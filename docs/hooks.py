@@ -10,11 +10,11 @@ from mkdocs.exceptions import PluginError
 from mkdocs.utils import get_relative_url
 
 from ms_tune.lint.rules import all_rules, course
-from ms_tune.report.rule import reference
+from ms_tune.report.rule import MARK, reference
 
 # Lets the theme's search work from a folder; the theme would load it from the network.
 _SHIM, _OWN_SHIM = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker/shim-1.0.4.js"
-_OTHER_LANGUAGE = re.compile(r"^\[(?:中文|English)\]\(\S+\)\n", re.MULTILINE)
+_OTHER_LANGUAGE = re.compile(r"^\[(?:中文版?|(?:In )?English)\]\(\S+\)\n", re.MULTILINE)
 # The theme's search splits the query into Chinese words, but never tries one that reaches its end: 重计算 becomes 重 and 计.
 _CUT = re.compile(r"(?<=\+1;)(\w)<(\w)(?=\.length;\1\+\+\)\2\.slice\(\w,\1\)in )")
 # Sections that are the same on every check's page; the search leaves them out.
@@ -22,6 +22,11 @@ _SAME_EVERYWHERE = re.compile(r"^(## (?:How to ignore it|Evidence|如何忽略|�
 # "English · 中文" as a heading, a sentence or a cell; "all / 全部".
 _BOTH = re.compile(r"(?P<mark>#+ )?(?P<en>.*?)(?: ·| /) (?P<zh>.*[\u4e00-\u9fff].*)")
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
+# A line end within a Chinese sentence, which a browser would show as a space.
+_CHINESE_LINE_END = re.compile(
+    r"(?<=[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef])\n *(?=[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef])"
+)
+_FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 _OTHER_STARTS = ("#", "|", "- ", "<")  # of blocks that are no paragraph
 
 if TYPE_CHECKING:
@@ -60,7 +65,7 @@ def in_one_language(markdown: str, language: str) -> str:
         language: ``en`` or ``zh``.
     """
     kept = []
-    for part in re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL):
+    for part in _FENCE.split(markdown):
         if part.startswith("```"):
             kept.append(part)
             continue
@@ -83,11 +88,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: objec
     """
     if page.file.src_uri.startswith("rules/"):
         page.meta["search"] = {"boost": 0.5}
-        markdown = re.sub(r"^ {3}- ", "    - ", markdown, flags=re.MULTILINE)  # a list in a list, as this parser has it
-        if not page.file.src_uri.startswith("rules/README"):
+        markdown = markdown.removeprefix(f"{MARK}\n")  # the first heading is the title only if nothing precedes it
+        if not page.file.src_uri.startswith(("rules/README", "rules/chapter-")):
             markdown = in_one_language(markdown, config.theme["language"])
         markdown = _SAME_EVERYWHERE.sub(r"\1 { data-search-exclude }", markdown)
-    return _OTHER_LANGUAGE.sub("", markdown).replace(".zh.md", ".md")
+    parts = _FENCE.split(_OTHER_LANGUAGE.sub("", markdown).replace(".zh.md", ".md"))
+    return "".join(part if part.startswith("```") else _CHINESE_LINE_END.sub("", part) for part in parts)
 
 
 def on_post_page(output: str, page: Page, **_: object) -> str:

@@ -24,7 +24,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 _COMMAND = ["check", "examples/out_of_memory.yaml", "--device-memory", "32GB"]
-_COLUMNS = 80
+_COLUMNS = 84
 # A trace of MindFormers' Qwen3-8B, data 2 x tensor 4 x pipeline 4.
 _TRACE = Path("tests/data/memory_tracker/mindformers_qwen3_8b_dp2tp4pp4.tar.xz")
 _SWITCHES = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--hide-scrollbars")

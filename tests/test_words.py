@@ -52,11 +52,7 @@ LIMITS = {
     "words for which the glossary has another": 1,
     "texts that call a level note": 0,
 }
-# Words, at most, of pages that are longer than about eight screens.
-LONG_PAGES: dict[str, int] = {
-    "fit.md": 2930,
-}
-MOST_OF_A_PAGE = 2500
+MOST_OF_A_PAGE = 2500  # words, which are about eight screens
 
 WORDS = {
     "what": r"what(?!-if)",
@@ -220,9 +216,8 @@ def test_other_faults_of_style_become_fewer(name: str) -> None:
     assert len(found) <= LIMITS[name], "\n".join(found)
 
 
-def test_pages_are_short_or_become_shorter() -> None:
-    long = {name: count for name, count in words_of_pages().items() if count > LONG_PAGES.get(name, MOST_OF_A_PAGE)}
-    assert long == {}
+def test_pages_are_short() -> None:
+    assert {name: count for name, count in words_of_pages().items() if count > MOST_OF_A_PAGE} == {}
 
 
 def test_the_levels_are_error_warning_and_info() -> None:
@@ -236,7 +231,6 @@ def main() -> None:
         figures = [math.ceil(10 * frequency(word, name)) / 10 for name in PARTS]
         lines.append(f'    "{word}": ({", ".join(str(figure) for figure in figures)}),')
     lines += [f'    "{name}": {len(count())},' for name, count in COUNTS.items()]
-    lines += [f'    "{name}": {count},' for name, count in words_of_pages().items() if count > MOST_OF_A_PAGE]
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Read and write a table as JSON (format: docs/fit.md), and read SAPP's layers for pipeline balance (``layers/NAME.json``).
+"""Read and write a table as JSON (format: docs/fit-table.md), and read SAPP's layers for pipeline balance (``layers/NAME.json``).
 
 SAPP's keys have the meaning of ``perftool/autoparallel/pipeline_balance/utils/layer.py`` (``compute_internal_time``) and
 ``utils/recompute.py`` in mindspore-toolkits since March 2025: a backward pass takes twice ``time``, a forward pass

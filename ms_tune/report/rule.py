@@ -96,17 +96,20 @@ MARK = "<!-- Written by `ms-tune rule --markdown`; change the checklists, not th
 def reference(parts: Sequence[CoursePart]) -> dict[str, str]:
     """Return all pages of the rule reference by file name."""
     pages = {name: f"{MARK}\n{_contents_page(parts, language)}" for language, name in PAGES.items()}
-    for part in parts:
-        for topic in part.topics:
-            # No links to neighbours: new checks must not change existing pages.
-            pages |= {f"{rule.name}.md": _rule_page(rule, topic) for rule in topic.rules}
+    for topic in chain.from_iterable(part.topics for part in parts):
+        for language in Language:
+            pages[_chapter_file(topic, language)] = f"{MARK}\n{_chapter_page(topic, language)}"
+        # No links to neighbours: new checks must not change existing pages.
+        pages |= {f"{rule.name}.md": _rule_page(rule, topic) for rule in topic.rules}
     return pages
 
 
+def _chapter_file(topic: Topic, language: Language) -> str:
+    return f"chapter-{topic.id}{PAGES[language].removeprefix('README')}"
+
+
 def _rule_page(rule: RuleEntry, topic: Topic) -> str:
-    chapter = " · ".join(
-        f"[{title}]({PAGES[language]}#{topic.id})" for language, title in zip(Language, topic.title, strict=True)
-    )
+    chapter = " · ".join(f"[{topic.title.say(language)}]({_chapter_file(topic, language)})" for language in Language)
     facts = [
         (lookup("rule.topic"), chapter),
         (lookup("rule.severity"), " · ".join(lookup(f"lint.severity.{rule.severity.value}"))),
@@ -121,9 +124,9 @@ def _rule_page(rule: RuleEntry, topic: Topic) -> str:
         (lookup("rule.opposite"), f"[{rule.opposite}]({rule.opposite}.md)" if rule.opposite else ""),
         (lookup("rule.family"), f"{rule.family.name} ({rule.family.id})" if rule.family else ""),
     ]
-    lines = [MARK, f"# {rule.name} ({rule.id})", "", f"{rule.title.en} · {rule.title.zh}", "", "| | |", "| --- | --- |"]
-    lines += [f"| {' · '.join(name)} | {words.replace('|', chr(92) + '|')} |" for name, words in facts if words]
-    lines += ["", *_markdown_section("rule.why", _both_paragraphs(rule.why))]
+    rows = [f"| {' · '.join(name)} | {words.replace('|', chr(92) + '|')} |" for name, words in facts if words]
+    lines = [MARK, f"# {rule.name} ({rule.id})", "", f"{rule.title.en} · {rule.title.zh}", ""]
+    lines += [rows[0], "| --- | --- |", *rows[1:], "", *_markdown_section("rule.why", _both_paragraphs(rule.why))]
     for text_id, example in (("rule.bad", rule.bad), ("rule.good", rule.good)):
         if example:
             lines += _markdown_section(
@@ -174,36 +177,37 @@ def _contents_page(parts: Sequence[CoursePart], language: Language) -> str:
         _text_in("rule.index.text", language),
         "",
         *_list_chapters(parts, language),
+        *_list_categories(parts, language),
     ]
-    for topic in chain.from_iterable(part.topics for part in parts):
-        lines += _chapter_lines(topic, language)
-    return "\n".join([*lines, *_list_categories(parts, language)])
+    return "\n".join(lines)
 
 
 def _list_chapters(parts: Iterable[CoursePart], language: Language) -> Iterator[str]:
     yield from (f"## {_text_in('rule.index.path', language)}", "")
     for number, part in enumerate(parts, 1):
         yield f"{number}. **{part.title.say(language)}** · {part.text.say(language)}"
-        yield from (f"    - [{topic.title.say(language)}](#{topic.id}) ({len(topic.rules)})" for topic in part.topics)
+        for topic in part.topics:
+            yield f"    - [{topic.title.say(language)}]({_chapter_file(topic, language)}) ({len(topic.rules)})"
     yield ""
 
 
-def _chapter_lines(topic: Topic, language: Language) -> Iterator[str]:
-    yield from (
-        f'<a id="{topic.id}"></a>',
+def _chapter_page(topic: Topic, language: Language) -> str:
+    other = next(one for one in Language if one is not language)
+    lines = [
+        f"# {topic.title.say(language)}",
         "",
-        f"## {topic.title.say(language)}",
+        f"[{_text_in('rule.index.language', other)}]({_chapter_file(topic, other)})",
+        "",
+        f"[{_text_in('rule.index.title', language)}]({PAGES[language]})",
         "",
         topic.text.say(language),
         "",
-    )
+    ]
+    heads = [_text_in(f"rule.index.{name}", language) for name in ("check", "severity", "fix", "about")]
     for group in topic.groups:
-        yield from (group.text.say(language), "")
-        heads = (_text_in(f"rule.index.{name}", language) for name in ("check", "severity", "fix", "about"))
-        yield f"| {' | '.join(heads)} |"
-        yield "| --- | --- | --- | --- |"
-        yield from (_rule_row(rule, language) for rule in group.rules)
-        yield ""
+        lines += [group.text.say(language), "", f"| {' | '.join(heads)} |", "| --- | --- | --- | --- |"]
+        lines += [*(_rule_row(rule, language) for rule in group.rules), ""]
+    return "\n".join(lines)
 
 
 def _rule_row(rule: RuleEntry, language: Language) -> str:

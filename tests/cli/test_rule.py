@@ -117,7 +117,9 @@ def test_the_reference_has_a_page_for_every_check_which_others_do_not_change(
 ) -> None:
     assert main(["rule", "--markdown", str(tmp_path)]) == 0
     pages = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("*.md")}
-    assert set(pages) == {"README.md", "README.zh.md", *(f"{rule.name}.md" for rule in RULES)}
+    topics = [topic.id for part in course(RULES) for topic in part.topics]
+    chapters = {f"chapter-{name}{suffix}" for name in topics for suffix in (".md", ".zh.md")}
+    assert set(pages) == {"README.md", "README.zh.md", *chapters, *(f"{rule.name}.md" for rule in RULES)}
     fewer = reference(course(RULES[::2]))
     assert all(pages[f"{rule.name}.md"] == fewer[f"{rule.name}.md"] for rule in RULES[::2])
     assert all(rule.id in pages["README.md"] or rule.name in pages["README.md"] for rule in RULES)
@@ -156,17 +158,26 @@ def test_the_course_says_everything_in_both_languages() -> None:
     assert Counter(rule.id for topic in topics for rule in topic.rules) == Counter(rule.id for rule in RULES)
 
 
+def linked_pages(page: str) -> Counter[str]:
+    return Counter(re.findall(r"\]\(([^)#]+)\)", page))
+
+
 def test_the_reference_hangs_together() -> None:
     pages = reference(course(RULES))
-    rules = [name for name in pages if name not in PAGES.values()]
+    rules = [f"{rule.name}.md" for rule in RULES]
     for index in PAGES.values():
-        links = Counter(re.findall(r"\]\(([^)#]+)\)", pages[index]))
         (other,) = set(PAGES.values()) - {index}
-        assert links == {**dict.fromkeys(rules, 2), other: 1}  # by chapter and by category
-        anchors = re.findall(r'<a id="([a-z]+)">', pages[index])
-        assert set(re.findall(r"\(#([a-z]+)\)", pages[index])) == set(anchors)
-        for name in rules:
-            assert set(re.findall(rf"\({re.escape(index)}#([a-z]+)\)", pages[name])) <= set(anchors)
+        suffix = index.removeprefix("README")
+        chapters = [name for name in pages if re.fullmatch(rf"chapter-[a-z]+{re.escape(suffix)}", name)]
+        assert linked_pages(pages[index]) == Counter([*rules, *chapters, other])  # rules by category
+        checks = Counter[str]()
+        for name in chapters:
+            links = linked_pages(pages[name])
+            assert links.pop(index) == 1
+            assert links.pop(name.replace(suffix, other.removeprefix("README"))) == 1
+            assert all(f"]({name})" in pages[check] for check in links)
+            checks += links
+        assert checks == Counter(rules)
     for name in rules:
         page = pages[name]
         assert page.startswith(MARK)
@@ -179,10 +190,11 @@ def test_the_reference_hangs_together() -> None:
 
 def test_each_contents_speaks_one_language() -> None:
     pages = reference(course(RULES))
-    assert set(re.findall("[一-鿿]+", pages["README.md"])) == {"中文版"}
-    for line in pages["README.zh.md"].splitlines():
-        if line.startswith(("| [", "## ", "# ")):
-            assert re.search("[一-鿿]", line), line
+    for name in ("README.md", "chapter-recompute.md"):
+        assert set(re.findall("[一-鿿]+", pages[name])) == {"中文版"}
+        for line in pages[name.replace(".md", ".zh.md")].splitlines():
+            if line.startswith(("| [", "## ", "# ")):
+                assert re.search("[一-鿿]", line), line
 
 
 def test_checks_are_found_by_a_word(capsys: pytest.CaptureFixture[str]) -> None:
