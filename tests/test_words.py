@@ -28,18 +28,18 @@ PARTS = ("docs", "texts", "checklists", "code")  # code: docstrings and comments
 # Occurrences per 10,000 words, at most, in each part.
 CEILINGS: dict[str, tuple[float, float, float, float]] = {
     # docs, texts, checklists, code
-    "what": (18.2, 17.2, 8.7, 2.6),
-    "tell": (0.0, 0.0, 0.6, 0.5),
+    "what": (18.2, 17.2, 3.2, 2.6),
+    "tell": (0.0, 0.0, 0.5, 0.5),
     "hold": (0.0, 0.0, 3.3, 0.0),
     "stand": (1.0, 0.0, 0.1, 0.7),
     "beside": (0.0, 0.0, 0.9, 0.3),
-    "behind": (0.0, 0.4, 0.9, 0.0),
+    "behind": (0.0, 0.4, 1.0, 0.0),
     "anew": (0.0, 0.0, 0.0, 0.0),
     "mend": (0.0, 0.0, 0.0, 0.0),
     "set aside": (0.0, 0.0, 0.0, 0.0),
     "held to": (0.0, 0.0, 0.0, 0.0),
     "may take": (0.0, 0.0, 0.0, 0.0),
-    "is no": (1.4, 2.9, 2.4, 1.6),
+    "is no": (1.4, 2.9, 1.7, 1.6),
 }
 # Other faults of style, at most.
 LIMITS = {

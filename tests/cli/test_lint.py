@@ -74,10 +74,10 @@ error[recompute-list-too-long] MST401: 3 numbers for 2 pipeline stages
   |                        ^^^^^^^^^
   |
   = consequence: every process stops during startup, before the first step
-  = help: write one number for each stage; for interleaves write one list for each
+  = help: write one number per stage; with interleaving, one list per interleave
   = more: ms-tune rule recompute-list-too-long
 
-warning[save-graphs-on] MST505: 'save_graphs' is on: every compile writes its graphs to disk
+warning[save-graphs-on] MST505: 'save_graphs' is on: every compilation writes its graphs to disk
  --> config.yaml:7:16
   |
 7 |   save_graphs: True

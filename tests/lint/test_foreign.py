@@ -151,5 +151,5 @@ def test_a_script_is_read_for_the_release_that_takes_its_arguments(
     assert "read for MindSpeed-LLM 26.1, which accepts more of its arguments than 2.3 does" in shown + notes
     main(["lint", "--no-config", "--lang", "en", "--framework-version", "2.3", file])
     shown, notes = capsys.readouterr()
-    assert "MindSpeed-LLM 2.3 has no --use-fused-lightning-indexer; 26.0, 26.1 have it" in shown
+    assert "MindSpeed-LLM 2.3 has no --use-fused-lightning-indexer; these releases have it: 26.0, 26.1" in shown
     assert "read for" not in shown + notes

@@ -75,7 +75,9 @@ def test_scripts_that_source_each_other(tmp_path: Path) -> None:
     (tmp_path / "b.sh").write_text("source a.sh\n", encoding="utf-8")
     text = "source a.sh\n" + GROUP + RUN
     script.write_text(text, encoding="utf-8")
-    assert ("MST184", "the script sourced here sources this script again, endlessly") in lint_script(text, script)
+    assert ("MST184", "the file sourced here sources this script again, in an endless loop") in lint_script(
+        text, script
+    )
     (tmp_path / "b.sh").write_text("source pretrain_x.sh\n", encoding="utf-8")
     assert "MST184" in [one for one, _ in lint_script(text, script)]
     (tmp_path / "b.sh").write_text("X=1\n", encoding="utf-8")

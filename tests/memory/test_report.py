@@ -184,7 +184,7 @@ def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path: Path) -> 
     assert any(
         text.startswith("task.csv ") and ": not a task.csv of MindSpore's memory tracker" in text for text in messages
     )
-    assert any(text.startswith("tracker_graph.ir: 1 row refused; the first is line 1") for text in messages)
+    assert any(text.startswith("tracker_graph.ir: 1 row is invalid; the first is line 1") for text in messages)
 
 
 def test_offloaded_memory_is_distinguished_from_the_devices(tmp_path: Path) -> None:
