@@ -29,8 +29,8 @@ _FOLDER = Path(__file__).parent / "texts"
 # browser (report/templates/memory_data.js) does the same.
 _COUNTED = (
     r"\{(\w+)\} ((?:small|equal|worst|more|safe|offloaded|data-parallel|pipeline|MTP|multi-token-prediction) )?"
-    r"(allocation|argument|batch|block|byte|card|check|chunk|communicator|copy|count|device|difference|dryrun|entr|error|event|"
-    r"file|finding|fix|folder|info|issue|iteration|layer|layout|level|line|log|micro-batch|number|page|parameter|place|plan|"
+    r"(allocation|argument|batch|block|byte|card|check|chunk|communicator|copy|count|device|difference|dryrun|entr|epoch|error|event|"
+    r"file|finding|fix|folder|gap|info|issue|iteration|layer|layout|level|line|log|micro-batch|number|page|parameter|place|plan|"
     r"process|rank|round|row|run|sample|stage|step|tick|time|token|value|variant|warning|NPU)(ies|es|s)\b"
     r"( (?:are|were|have|do|match|mention|remain|tell)\b)?"
 )

@@ -108,3 +108,4 @@ class JobSplit(Record):
     cards: int | None
     batch: int | None  # samples per step
     micro_batches: int | None
+    setting: str = "micro_batch_num"  # the setting to raise for more micro-batches

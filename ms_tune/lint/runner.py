@@ -413,7 +413,8 @@ class CheckedFile(Record):
         from ms_tune.lint.fix import Gate, apply_fixes  # noqa: PLC0415 - seldom asked for
 
         source = self.job.without_base.source
-        known, unknown = (0, 0) if self.code else count_keys(self.job.merged.data, self.job.dialect)
+        has_keys = self.code is None and self.job.dialect in YAML_DIALECTS
+        known, unknown = count_keys(self.job.merged.data, self.job.dialect) if has_keys else (0, 0)
         if known < unknown:
             never = msg("lint.never-fixed", file=source.path, dialect=self.job.dialect.value)
             return self._replace(notes=(*self.notes, never)).report()

@@ -87,8 +87,9 @@ class JobFacts(Record):
     # Minimum share of a step in which stages wait; None without stages, or if the schedule is unknown.
     bubble: float | None
     stages: tuple[int, int, int] | None  # pipeline stages, chunks per stage, and micro-batches per step
-    # Smallest doubling of the micro-batches with a small bubble, and that bubble; None if not needed or not found.
-    relief: tuple[int, float] | None = None
+    # Setting of the micro-batches, its value, its smallest doubling with a small bubble, and that bubble; None if not
+    # needed or not found.
+    relief: tuple[str, int, int, float] | None = None
 
 
 def read_job(path: Path, version: str | None = None, cards: int | None = None) -> JobFacts:
@@ -133,11 +134,11 @@ def _make_facts(
         schedule = interleaved if len(placement) > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
         waits = compute_bubble_share(schedule, placement, split.micro_batches)
         stages = (len(placement[0]), len(placement), split.micro_batches)
-        more = (
-            [split.micro_batches * 2**times for times in range(1, _DOUBLINGS)] if waits and waits > SMALL_BUBBLE else []
-        )
-        bubbles = ((many, compute_bubble_share(schedule, placement, many)) for many in more)
-        relief = next(((many, share) for many, share in bubbles if share is not None and share <= SMALL_BUBBLE), None)
+        more = [2**times for times in range(1, _DOUBLINGS)] if waits and waits > SMALL_BUBBLE else []
+        bubbles = ((times, compute_bubble_share(schedule, placement, split.micro_batches * times)) for times in more)
+        found = next(((times, share) for times, share in bubbles if share is not None and share <= SMALL_BUBBLE), None)
+        now = split.micro_batches if split.setting == "micro_batch_num" else split.batch
+        relief = (split.setting, now, now * found[0], found[1]) if found and now else None
     return JobFacts(count_operations(widths, layers), widths.tokens, split.batch, split.cards, waits, stages, relief)
 
 
@@ -162,7 +163,8 @@ def _read_script(script: ScriptJob, cards: int | None) -> JobFacts:
     except UnsupportedError as error:
         raise ConfigError(error.message, error.hint, path=path) from error
     layers = list_layer_work(plan.layers, 0, experts=bool(widths.experts))
-    split = JobSplit(cards or command.launch.processes, command.integer("global_batch_size"), inputs.micro_batches)
+    batch = command.integer("global_batch_size")
+    split = JobSplit(cards or command.launch.processes, batch, inputs.micro_batches, "--global-batch-size")
     return _make_facts(widths, layers, split, plan.placement, Schedule.INTERLEAVED_FULL_WARM_UP)
 
 

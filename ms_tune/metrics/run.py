@@ -222,8 +222,8 @@ def _judge_figures(figures: Sequence[Figure], job: JobFacts | None) -> Iterator[
         if job.relief is None:
             yield msg("metrics.judge.bubble", bubble=f"{bubble:.0%}")
         else:
-            many, then = job.relief
-            sizes = {"now": job.stages[2], "many": many, "then": f"{then:.0%}"}
+            setting, now, many, then = job.relief
+            sizes = {"setting": setting, "now": now, "many": many, "then": f"{then:.0%}"}
             yield msg("metrics.judge.relief", bubble=f"{bubble:.0%}", **sizes)
     if mfu and hfu and hfu / mfu - 1 > _MUCH_RECOMPUTE:
         yield msg("metrics.judge.recompute", share=f"{hfu / mfu - 1:.0%}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import record_json
-from ms_tune.report.console import SEVERITY_COLOURS, pad, shown_path, terminal_width, text_width, wrap
+from ms_tune.report.console import SEVERITY_COLOURS, fold, pad, shown_path, terminal_width, text_width
 from ms_tune.report.github import LEVELS, format_annotation
 from ms_tune.report.words import evidence_lines
 from ms_tune.text import Message, msg
@@ -69,6 +69,7 @@ def _shorten_value(value: object, console: Console) -> str:
 
 _SHOWN = 3  # findings shown with --verbose
 _LINES = 2  # lines per sentence
+_MORE = " …"
 
 
 def write_overviews(
@@ -202,10 +203,11 @@ def _memory_colour(overview: Overview) -> str:
 
 def _wrap_lines(text: str, most: int | None = None, indent: str = "") -> list[str]:
     # Text wrapped to the terminal's width; further lines beyond the maximum are replaced by a mark.
-    lines = wrap(text, max(terminal_width() - text_width(indent) - 2, 20), prose=True)
+    lines = fold(f"{indent}{text}", terminal_width())
     if most is not None and len(lines) > most:
-        lines = [*lines[: most - 1], f"{lines[most - 1]} …"]
-    return [f"{indent}{'  ' if number else ''}{line}" for number, line in enumerate(lines)]
+        lines = fold(f"{indent}{text}", terminal_width() - len(_MORE))[:most]
+        lines[-1] += _MORE
+    return lines
 
 
 _TITLE = "ms-tune check"

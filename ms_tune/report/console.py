@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import unicodedata
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from ms_tune.diagnostics import Severity
@@ -28,17 +28,17 @@ _CLOSING, _OPENING = "，。；：、）！？”》", "（“《"
 _FALLBACK = 100  # columns, without a terminal
 # Patterns as strings, compiled on demand, because most commands do not need them.
 _NAME, _PARTS = r"\w+(?:@\w+)*", r"[^_@]+[_@]*|[_@]+"
-_BLANK = r"(?<!\d) | (?![GMK]iB\b)"  # no line break between a number and its unit
 _WIDE = r"\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6"  # East Asian characters
 # Line breaks after an East Asian phrase (after a mark, or next to another script) or character; a mark stays with its character.
 _PHRASE_END = (
     rf"(?<=[{_CLOSING}])(?![{_CLOSING}])|(?<![{_OPENING}])(?=[{_OPENING}])"
-    rf"|(?<=[^{_WIDE}])(?<![{_OPENING}])(?=[{_WIDE}])(?![{_CLOSING}])|(?<=[{_WIDE}])(?<![{_OPENING}])(?=[^{_WIDE}])(?![{_CLOSING}])"
+    rf"|(?<=[^ {_WIDE}])(?<![{_OPENING}])(?=[{_WIDE}])(?![{_CLOSING}])|(?<=[{_WIDE}])(?<![{_OPENING}])(?=[^ {_WIDE}])(?![{_CLOSING}])"
 )
+_BLANK = rf"(?<!\d) | (?![A-Za-zµ%{_WIDE}])"  # no line break between a number and its unit, or the noun that it counts
 _LETTER_END = rf"(?<=[{_WIDE}])(?<![{_OPENING}])(?=[{_WIDE}])(?![{_CLOSING}])"
 _ESCAPE = r"\033\[[0-9;]*m|\033\]8;;[^\033]*\033\\"  # a colour, the start or the end of a link
-_LABEL = r" *(?:[-=] +(?:\w+(?:: |：))?|\d+ +|\S(?:[^ ]| (?! ))*? {2,})(?=\S)"
-_WHOLE = r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:]+: ms-tune [a-z]| *--> |\s*\d*\s*\|"
+_LABEL = r"(?: *[-=] +(?:\w+(?:: |：))?| +\d+ +| *\S(?:[^ ]| (?! ))*? {2,})(?=\S)"
+_WHOLE = r" *(?:\$ |ms-tune |(?:Formative|Set) )|(?:[^:：]+(?:: |：)){1,2}ms-tune [a-z]| *--> |\s*\d*\s*\|"
 _SET_IN = 2  # additional indentation of continued lines
 _NARROWEST = 8  # minimum width of a wrapped column
 _STDIN = Path("-")
@@ -94,7 +94,7 @@ def table_lines(
     if sum(widths) + len(_GAP) * (len(widths) - 1) > width:
         # Break at blanks only, if that leaves enough room; else also within Chinese sentences and paths (never within a
         # file name), at last within identifiers.
-        for broken in (lambda line: line.split(" "), _at_letters, _at_marks):
+        for broken in (partial(re.split, _BLANK), _at_letters, _at_marks):
             least = [
                 max(
                     text_width(part)
@@ -113,7 +113,7 @@ def table_lines(
 
 def _at_folders(line: str) -> list[str]:
     # The folders of a path, and its file: `/opt/site/`, `train.py:18`.
-    return [part for word in line.split(" ") for part in re.findall(r"(?:[^/]*/)+(?=[^/]*$)|[^/]+$", word)]
+    return [part for word in re.split(_BLANK, line) for part in re.findall(r"(?:[^/]*/)+(?=[^/]*$)|[^/]+$", word)]
 
 
 def _at_letters(line: str) -> list[str]:
@@ -169,7 +169,7 @@ def wrap(text: str, width: int, *, prose: bool = False) -> list[str]:
     if text_width(text) <= width:
         return [text]
     lines = [""]
-    for blank, word in _split_words(text, width) if prose else _at_blanks(text, " "):
+    for blank, word in _split_words(text, width) if prose else _at_blanks(text):
         joined = f"{lines[-1]}{blank}{word}" if lines[-1] else word
         if text_width(joined) > width and lines[-1]:
             lines.append(word)
@@ -183,24 +183,29 @@ def fold(line: str, width: int) -> list[str]:
 
     Commands, which users copy, and words without blanks (paths) stay whole.
     """
-    if text_width(line) <= width or re.match(_WHOLE, re.sub(_ESCAPE, "", line)):
+    plain = re.sub(_ESCAPE, "", line)
+    if text_width(plain) <= width or re.match(_WHOLE, plain):
         return [line]
-    indent = line[: len(line) - len(line.lstrip(" "))]
-    label = re.match(_LABEL, line)
+    indent = plain[: len(plain) - len(plain.lstrip(" "))]
+    label = re.match(_LABEL, plain)
     lead = label[0] if label and text_width(label[0]) <= width // 2 else indent
     below = " " * (text_width(lead) + (_SET_IN if lead == indent else 0))
-    parts = wrap(line[len(lead) :], width - len(below), prose=True)
-    return [f"{below if number else lead}{part}".rstrip() for number, part in enumerate(parts)]
+    # The lead with its colours: as many characters, each after any number of colours.
+    coloured = re.match(rf"(?:(?:{_ESCAPE})*[^\033]){{{len(lead)}}}", line)
+    start = coloured.end() if coloured else 0
+    first, *rest = wrap(line[start:], width - text_width(lead), prose=True)
+    parts = wrap(line[start + len(first) :].lstrip(" "), width - len(below), prose=True) if rest else []
+    return [f"{line[:start]}{first}".rstrip(), *[f"{below}{part}".rstrip() for part in parts]]
 
 
-def _at_blanks(text: str, blank: str) -> Iterator[tuple[str, str]]:
-    for number, part in enumerate(re.split(blank, text)):
+def _at_blanks(text: str) -> Iterator[tuple[str, str]]:
+    for number, part in enumerate(re.split(_BLANK, text)):
         yield " " if number else "", part
 
 
 def _split_words(text: str, width: int = 0) -> Iterator[tuple[str, str]]:
     """Yield unbreakable words with the blank before each; in East Asian text phrases, or characters if a phrase is too wide."""
-    for blank, part in _at_blanks(text, _BLANK):
+    for blank, part in _at_blanks(text):
         for phrase in re.split(_PHRASE_END, part):
             letters = re.split(_LETTER_END, phrase) if text_width(phrase) > width else [phrase]
             for word in letters:

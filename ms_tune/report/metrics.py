@@ -40,49 +40,96 @@ _TIME, _LOSS = "#3b6fb6", "#b5651d"
 def show_verdicts(report: MetricsReport, console: Console) -> None:
     """Show one line per run that says whether its figures are reliable."""
     for run in report.runs:
-        errors = sum(problem.severity is Severity.ERROR for problem in (*run.problems, *report.problems))
-        said = "unreliable" if errors else "reliable"
-        verdict = console.text(f"metrics.show.verdict.{said}", run=title_of(run, console), count=errors)
-        console.write(console.paint(verdict, "red") if errors else verdict)
+        _show_verdict(run, report, _short_title(run, report, console), console)
+
+
+def _show_verdict(run: RunMetrics, report: MetricsReport, title: str, console: Console) -> None:
+    errors = sum(problem.severity is Severity.ERROR for problem in (*run.problems, *report.problems))
+    said = "unreliable" if errors else "reliable"
+    verdict = console.text(f"metrics.show.verdict.{said}", run=title, count=errors)
+    console.write(console.paint(verdict, "red") if errors else verdict)
+
+
+def _short_title(run: RunMetrics, report: MetricsReport, console: Console) -> str:
+    count = sum(one.source == run.source for one in report.runs)
+    counts = {"number": run.run, "count": count, "steps": run.steps, "ranks": run.ranks.count}
+    text_id = "metrics.show.short.run.number" if count > 1 else "metrics.show.short.run"
+    return console.text(text_id, source=shorten_place(run.source.name or str(run.source)), **counts)
 
 
 def show_summary(report: MetricsReport, config: Path | None, console: Console) -> None:
-    """Show the main figures and the worst problem of each run, then the next command."""
-    for run in report.runs:
-        show_verdicts(report._replace(runs=(run,)), console)
-        _write_rows(_short_rows(run, console), console)
-        problems = sorted((*run.problems, *report.problems), key=lambda problem: problem.severity.rank)
-        if problems:
-            text = console.say(problems[0].message)
-            if len(problems) > 1:
-                text = console.text("metrics.show.doubts.more", text=text, count=len(problems) - 1)
-            console.write(f"  {console.labelled(_problem_label(problems[0], console), text)}")
-    if report.comparison:
-        _show_comparison(report.comparison, console, formulas=False)
-    last = report.runs[-1].figure("mfu")
-    missing = last.missing if last is not None else ()
-    if missing:
-        console.write_text("metrics.show.next.options", options=", ".join(missing))
-    elif config is not None and len(report.runs[-1].judgement) > 1:
+    """Show the main figures and the worst problem of the longest run, then the next command."""
+    run = report.comparison.run if report.comparison else max(report.runs, key=lambda run: run.steps)
+    _show_verdict(run, report, _short_title(run, report, console), console)
+    _show_main_figures(run, report, console)
+    if (count := len({run.source for run in report.runs})) > 1:
+        console.write_text("metrics.show.more-runs", count=count)
+    mfu = run.figure("mfu")
+    missing = mfu.missing if mfu is not None else ()
+    if any(problem.severity is Severity.ERROR for problem in report.all_problems):
+        console.write_text("metrics.show.next.problems")
+    elif missing:
+        console.write_text("metrics.show.next.options", options=console.listed(missing, last=True))
+    elif config is not None and len(run.judgement) > 1:
         console.write_unwrapped(console.text("metrics.show.next.config", config=config))
     else:
         console.write_text("metrics.show.next.profile")
 
 
-def _short_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, str]]:
+def _show_main_figures(run: RunMetrics, report: MetricsReport, console: Console) -> None:
+    problems = sorted((*run.problems, *report.problems), key=lambda problem: problem.severity.rank)
+    is_wrong = bool(problems) and problems[0].severity is Severity.ERROR
+    rows = list(_short_rows(run, report.comparison, console))
+    _write_rows(rows[:1] if is_wrong else rows, console)
+    causes = run.judgement[1:2] if report.comparison is None and not is_wrong else ()
+    for cause in causes:
+        console.write(f"    {console.say(cause)}")
+    if problems and not causes:
+        text = console.say(problems[0].message)
+        if len(problems) > 1:
+            text = console.text("metrics.show.doubts.more", text=text, count=len(problems) - 1)
+        console.write(f"  {console.labelled(_problem_label(problems[0], console), text)}")
+
+
+def _short_rows(run: RunMetrics, comparison: RunComparison | None, console: Console) -> Iterator[tuple[str, str, str]]:
     times = run.times
-    if times.median is not None:
+    if comparison is not None:
+        yield console.text("metrics.show.step"), _short_ratio(comparison, console), ""
+    elif times.median is not None:
         said = "step" if times.low is None else "interval"
-        seconds = {name: _short_number(getattr(times, name)) for name in ("median", "low", "high", "first")}
+        seconds = {name: _short_number(getattr(times, name)) for name in ("median", "low", "high")}
         yield console.text("metrics.show.step"), console.text(f"metrics.show.short.{said}", **seconds), ""
-    rates = [one for one in map(run.figure, _RATES) if one is not None and one.value is not None]
-    if rates:
-        parts = [f"{_short_number(one.value)} {console.text(f'metrics.show.figure.{one.name}')}" for one in rates]
-        yield console.text("metrics.show.throughput"), console.listed(parts), ""
+    samples, tokens, tflops = map(run.value, _RATES)
+    whole = console.text("metrics.show.short.samples", value=_short_number(samples)) if samples else ""
+    parts = [console.text("metrics.show.short.tokens", value=_short_number(tokens))] if tokens else []
+    parts += [f"{_short_number(tflops)} TFLOP/s"] if tflops else []
+    each = console.listed(parts)
+    if each:
+        text_id = "metrics.show.short.rates" if whole else "metrics.show.short.devices"
+        whole = console.text(text_id, whole=whole, each=each)
+    if whole:
+        yield console.text("metrics.show.throughput"), whole, ""
+    if comparison is not None and comparison.linearity is not None:
+        yield (*_figure_row(comparison.linearity, console)[:2], "")
     mfu = run.figure("mfu")
-    if mfu is not None:
+    if mfu is not None and not mfu.missing and run.judgement:
         name, value, _ = _figure_row(mfu, console)
-        yield name, console.listed([value, *map(console.say, run.judgement)]), ""
+        yield name, console.labelled(value, console.say(run.judgement[0])), ""
+
+
+def _short_ratio(comparison: RunComparison, console: Console) -> str:
+    ratio, word = f"{comparison.ratio:.3f}", console.text(f"metrics.show.ratio.{_ratio_word(comparison)}")
+    if comparison.low is not None and comparison.high is not None:
+        limits = {"low": f"{comparison.low:.3f}", "high": f"{comparison.high:.3f}"}
+        word = console.text("metrics.show.short.ratio.interval", word=word, ratio=ratio, **limits)
+    seconds, before = (_short_number(one.times.median) for one in (comparison.run, comparison.baseline))
+    return console.text("metrics.show.short.ratio", seconds=seconds, before=before, word=word)
+
+
+def _ratio_word(comparison: RunComparison) -> str:
+    if comparison.low is None or comparison.high is None:
+        return "few"
+    return "same" if not comparison.is_significant else "slower" if comparison.ratio > 1 else "faster"
 
 
 def _short_number(value: float | None) -> str:
@@ -92,7 +139,7 @@ def _short_number(value: float | None) -> str:
 def show_report(report: MetricsReport, console: Console) -> None:
     """Show all runs with every figure, the comparison, and the problems."""
     for run in report.runs:
-        show_verdicts(report._replace(runs=(run,)), console)
+        _show_verdict(run, report, title_of(run, console), console)
         _show_run(run, console)
     if report.comparison:
         _show_comparison(report.comparison, console)
@@ -230,13 +277,13 @@ def _problem_label(problem: Diagnostic, console: Console) -> str:
     return console.text("metrics.show.serious" if problem.severity is Severity.ERROR else "metrics.show.problem")
 
 
-def _show_comparison(comparison: RunComparison, console: Console, *, formulas: bool = True) -> None:
+def _show_comparison(comparison: RunComparison, console: Console) -> None:
     title, *lines = comparison_lines(comparison, console)
     console.write(title)
     for line in lines:
         console.write(f"  {line}")
     rows = [_figure_row(one, console) for one in (comparison.linearity, comparison.guide) if one]
-    _write_rows(rows if formulas else [(name, value, "") for name, value, _ in rows[:1]], console)
+    _write_rows(rows, console)
 
 
 def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[str]:
@@ -252,12 +299,11 @@ def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[st
     if comparison.low is None or comparison.high is None:
         yield console.text("metrics.show.ratio.few")
         return
-    word = "same" if not comparison.is_significant else "slower" if comparison.ratio > 1 else "faster"
     yield console.text(
         "metrics.show.ratio.interval",
         low=f"{comparison.low:.3f}",
         high=f"{comparison.high:.3f}",
-        word=console.text(f"metrics.show.ratio.{word}"),
+        word=console.text(f"metrics.show.ratio.{_ratio_word(comparison)}"),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.encode import record_json
 from ms_tune.enums import BlockKind
-from ms_tune.report.console import pad, text_width
+from ms_tune.report.console import pad, terminal_width, text_width
 from ms_tune.units import MIB
 from ms_tune.workflows.migrate.result import Fate
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _COLOURS = {Fate.TRANSLATED: "green", Fate.DEFAULT: "dim", Fate.NONE: "yellow", Fate.ASK: "red"}
 _MARKS = {True: ("holds", "green"), False: ("fails", "red"), None: ("unknown", "yellow")}
-_LONGEST = 60
-_FEW = 5  # decisions, and keys without a counterpart, on the short screen
+_LONGEST, _CUT = 60, "..."
+_FEW = 4  # decisions, and keys without a counterpart, on the short screen
 
 
 def write_migration(found: Migration, console: Console, *, verbose: bool, everything: bool) -> None:
@@ -62,11 +62,11 @@ def _show_open(found: Migration, console: Console) -> None:
     rows = found.blocking if found.refused else found.questions
     if rows or found.missing:
         console.write_section("migrate.blocking" if found.refused else "migrate.fate.ask")
-        _show_entries(rows[:_FEW], console)
+        _show_entries(rows[:_FEW], console, within=terminal_width())
         for one_missing in found.missing:
             console.write(f"        {console.say(one_missing)}")
     if len(rows) > _FEW:
-        console.write(f"        {console.text('migrate.more', count=len(rows) - _FEW)}")
+        console.write(f"  {console.text('migrate.more', count=len(rows) - _FEW)}")
     lost = [one.name for one in found.entries if one.fate is Fate.NONE]
     if lost and not found.refused:
         more = [console.text("migrate.more", count=len(lost) - _FEW)] if len(lost) > _FEW else []
@@ -98,9 +98,10 @@ def _is_notable(one: KeyFate) -> bool:
     return one.fate is not Fate.DEFAULT
 
 
-def _show_entries(rows: Sequence[KeyFate], console: Console) -> None:
+def _show_entries(rows: Sequence[KeyFate], console: Console, within: int = _LONGEST * 2) -> None:
     for one, following in zip_longest(rows, rows[1:]):
-        line = f"  {one.line or '-':>4}  {one.name}: {_shorten_value(one.value)}"
+        line = f"  {one.line or '-':>4}  {one.name}: "
+        line += _shorten_value(one.value, within - len(line) - len(_CUT))
         if one.fate is Fate.TRANSLATED:
             line += f" -> {'.'.join(one.to)}: {_shorten_value(one.new)}"
         console.write(line)
@@ -114,15 +115,19 @@ def _show_proof(found: Migration, console: Console) -> None:
     console.write_section("migrate.proof")
     marks = {holds: (console.text(f"migrate.{word}"), colour) for holds, (word, colour) in _MARKS.items()}
     width = max(text_width(text) for text, _ in marks.values())
+    groups: dict[tuple[bool | None, str], list[str]] = {}
     for part in found.proof:
-        text, colour = marks[part.holds]
-        words = console.labelled(console.text(f"migrate.part.{part.name}"), console.say(part.detail))
+        names = groups.setdefault((part.holds, console.say(part.detail)), [])
+        names.append(console.text(f"migrate.part.{part.name}"))
+    for (holds, detail), names in groups.items():
+        text, colour = marks[holds]
+        words = console.labelled(console.listed(names), detail)
         console.write(f"  {console.paint(pad(text, width), colour)}  {words}")
 
 
-def _shorten_value(value: object) -> str:
-    text = str(value) if value != "" else "''"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+def _shorten_value(value: object, most: int = _LONGEST) -> str:
+    text, most = str(value) if value != "" else "''", min(most, _LONGEST)
+    return text if len(text) <= most else f"{text[: max(most, 0)]}{_CUT}"
 
 
 def write_diff(found: Migration, name: Path | None, console: Console) -> None:

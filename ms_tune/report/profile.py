@@ -10,7 +10,7 @@ from ms_tune.encode import record_json
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.console import Console, pad, table_lines, terminal_width, text_width
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
-from ms_tune.report.words import doubt_json, doubt_line
+from ms_tune.report.words import doubt_json, doubt_line, shorten_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ _COLOURS = {
 }
 _HEIGHT, _WIDTH, _NAME = 22, 1000, 70  # height of a bar, width of the picture, width of rank names
 _MOST_BARS = 64
-_SHORT = 3  # groups of gaps on the short screen
+_SHORT, _EVIDENCE = 3, 5  # groups of gaps and lines of evidence on the short screen
 
 
 def show_verdict(report: ProfileReport, console: Console) -> None:
@@ -52,33 +52,35 @@ def show_verdict(report: ProfileReport, console: Console) -> None:
 def show_summary(report: ProfileReport, console: Console) -> None:
     """Show the verdict with its evidence, the largest gaps by the host's activity, and the next steps."""
     show_verdict(report, console)
-    for line in report.verdict.evidence:
+    for line in report.verdict.evidence[:_EVIDENCE]:
         console.write(f"  - {console.say(line)}")
-    if report.gaps:
-        console.write_section("profile.show.short-gaps")
-    for gaps in _group_gaps(report.gaps)[:_SHORT]:
-        longest = max(gaps, key=lambda gap: gap.microseconds)
-        cause = console.text(f"profile.short.{longest.cause.value}")
-        console.write(
-            "  " + console.text("profile.show.short-gap", ms=f"{_total_ms(gaps):.3g}", count=len(gaps), cause=cause)
-        )
-        if longest.host:
-            console.write("    " + console.text("profile.show.gap-of-host", host=longest.host))
-        where = {"timestamp": longest.timestamp_us, "rank": rank_name(longest.rank)}
-        ms = f"{longest.microseconds / 1000:.3g}"
-        console.write("    " + console.text("profile.show.longest-gap", ms=ms, **where))
-    _show_next(report, console)
-    problems = sorted(report.problems, key=lambda problem: problem.severity.rank)
-    for problem in problems[:1]:
+    _show_gaps(report.gaps, console)
+    for problem in sorted(report.problems, key=lambda problem: problem.severity.rank)[:1]:
         console.write(_problem_line(problem, console))
+    _show_next(report, console)
     console.write_text("profile.show.verbose")
 
 
-def _group_gaps(gaps: Sequence[Gap]) -> list[list[Gap]]:
-    # By cause and host activity, longest total time first.
-    groups: dict[tuple[QueueState, str], list[Gap]] = {}
+def _show_gaps(gaps: Sequence[Gap], console: Console) -> None:
+    if gaps:
+        console.write_section("profile.show.short-gaps")
+    named: set[str] = set()
+    for group in _group_gaps(gaps)[:_SHORT]:
+        longest = max(group, key=lambda gap: gap.microseconds)
+        sizes = {"ms": f"{_total_ms(group):.3g}", "count": len(group), "longest": f"{longest.microseconds / 1000:.3g}"}
+        cause = console.text(f"profile.short.{longest.cause.value}")
+        where = {"timestamp": longest.timestamp_us.partition(".")[0], "rank": rank_name(longest.rank)}
+        console.write(f"  {console.text('profile.show.short-gap', **sizes, cause=cause, **where)}")
+        if longest.host and longest.host not in named:
+            console.write("    " + console.text("profile.show.gap-of-host", host=shorten_place(longest.host)))
+        named.add(longest.host)
+
+
+def _group_gaps(gaps: Sequence[Gap], *, by_cause: bool = True) -> list[list[Gap]]:
+    # By host activity, and by cause where that is unknown or ``by_cause``; longest total time first.
+    groups: dict[tuple[QueueState | None, str], list[Gap]] = {}
     for gap in gaps:
-        groups.setdefault((gap.cause, gap.host), []).append(gap)
+        groups.setdefault((gap.cause if by_cause or not gap.host else None, gap.host), []).append(gap)
     return sorted(groups.values(), key=_total_ms, reverse=True)
 
 
@@ -87,7 +89,6 @@ def _total_ms(gaps: Sequence[Gap]) -> float:
 
 
 def _show_next(report: ProfileReport, console: Console) -> None:
-    console.write("")
     console.write(console.labelled(console.text("profile.show.next"), ""))
     for line in report.verdict.next_steps:
         console.write(f"  - {console.say(line)}")
@@ -151,7 +152,7 @@ def tables_of(report: ProfileReport, top: int, console: Console) -> Iterator[_Sh
             " … ".join(name or "-" for name in gap.kernels_around),
             console.text("profile.show.again") if place and gap.host else gap.host or "-",
         ]
-        for some in _group_gaps(report.gaps)
+        for some in _group_gaps(report.gaps, by_cause=False)
         for place, gap in enumerate(some)
     ]
     yield _make_table("gaps", ("rank", "gap-ms", "gap-at", "gap-cause", "gap-between", "gap-host"), gaps, 3, console)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.report.console import Console, pad, terminal_width, wrap
+from ms_tune.report.console import Console, fold, pad, terminal_width
 from ms_tune.units import GIB, KIB, MIB, gib, mib, short_gib
 from ms_tune.verdict.outcome import Fit, Verdict
 
@@ -37,8 +37,7 @@ def verdict_line(verdict: Verdict, console: Console, stage: int | None = None) -
 def evidence_lines(verdict: Verdict, console: Console) -> Iterator[str]:
     """Yield the evidence for a verdict: need, reserve and limit."""
     for ground in verdict.grounds:
-        for number, line in enumerate(wrap(console.say(ground), max(terminal_width() - 6, 40), prose=True)):
-            yield f"  {'  ' if number else '- '}{line}"
+        yield from fold(f"  - {console.say(ground)}", terminal_width())
 
 
 def verdict_lines(verdict: Verdict, console: Console) -> Iterator[str]:

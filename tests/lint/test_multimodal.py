@@ -64,6 +64,15 @@ def test_settings(arguments: dict[str, str], expected: list[str]) -> None:
     assert of(**arguments) == expected
 
 
+def test_a_file_is_fixed_as_it_is_checked(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(HEAD.format(parallel=", recompute: true", training="", more=""), "utf-8")
+    reports = [check_file(LintTarget(file, named=True), LintRun(LintRequest(fix=fix))) for fix in (None, "safe")]
+    assert [[one.name for one in report.findings] for report in reports if isinstance(report, FileReport)] == [
+        ["feature-in-other-section"]
+    ] * 2
+
+
 def test_tools() -> None:
     tools = {"profile": {"enable": False, "profile_type": "static", "static_param": {"analyse_flag": True}}}
     assert names(json.dumps({**tools, "memory_profile": {"enable": False}})) == ["tools-without-a-key"]

@@ -121,7 +121,7 @@ class TestJudgement:
     def test_the_mfu_is_compared_with_published_runs(self, tmp_path: Path, tflops: float, word: str) -> None:
         run = run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=tflops), MetricsRequest(peak_tflops=100))
         (judged,) = run.judgement
-        assert str(judged) == f"{word} (published large-model runs reach 30% to 50%)"
+        assert str(judged) == f"{word} (published large runs: 30% to 50%)"
 
     def test_what_lowers_it_is_named_with_figures(self, tmp_path: Path) -> None:
         config = Path(__file__).parents[2] / "examples" / "out_of_memory.yaml"
@@ -129,7 +129,7 @@ class TestJudgement:
         (judged, bubble) = run_of(tmp_path, megatron_log([3000] * 8, total=8), request).judgement
         assert "low" in str(judged)
         # Four stages, 8 micro-batches: 3 / (8 + 3); with 32 of them 3 / (32 + 3).
-        assert str(bubble) == "pipeline bubble at least 27% (raise the micro-batches from 8 to 32 for 9%)"
+        assert str(bubble) == "pipeline bubble at least 27%: micro_batch_num 32 instead of 8 gives 9%"
 
 
 class TestDoubts:
@@ -271,8 +271,7 @@ class TestCommand:
             assert text in shown
         assert main(command) == 0
         short = capsys.readouterr().out.splitlines()
-        assert len(short) == 5
-        assert short[0] == shown.splitlines()[0]
+        assert len(short) == 4
         assert "reliable" in short[0] if language == "en" else "可信" in short[0]
         assert "--chip" in short[-1]
         assert main([*command, "-q"]) == 0

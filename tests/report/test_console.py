@@ -8,6 +8,7 @@ import os
 import struct
 import sys
 import termios
+from contextlib import suppress
 
 import pytest
 
@@ -15,7 +16,7 @@ from ms_tune.errors import UsageError
 from ms_tune.report.console import Console, text_width, wrap
 from ms_tune.text import Language, msg
 
-ERROR = UsageError(msg("cli.usage.file", file="train.yaml " * 12), msg("cli.usage.hint", program="ms-tune " * 9))
+ERROR = UsageError(msg("lint.empty-glob", pattern="train.yaml " * 12), msg("cli.usage.hint", program="ms-tune " * 9))
 
 
 @pytest.mark.parametrize("language", Language)
@@ -26,10 +27,13 @@ def test_errors_are_folded_on_a_terminal(language: Language, monkeypatch: pytest
     with os.fdopen(writer, "w", encoding="utf-8") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
         Console(language).fail(ERROR)
-        stream.flush()
-        lines = os.read(reader, 1 << 16).decode().splitlines()
         monkeypatch.undo()
+    shown = b""
+    with suppress(OSError):  # how the end of a closed terminal is told
+        while part := os.read(reader, 1 << 16):
+            shown += part
     os.close(reader)
+    lines = shown.decode().splitlines()
     assert len(lines) > 2
     assert max(map(text_width, lines)) <= 80
 

@@ -252,4 +252,4 @@ def split_job(source: SourceFile, processes: int | None) -> JobSplit:
     if cards is not None and batch is not None and cards % ways == 0:
         micro, rest = divmod(batch, cards // ways * (read_size(training, "local_batch_size") or 1))
         micro = None if rest else micro or None
-    return JobSplit(cards, batch, micro)
+    return JobSplit(cards, batch, micro, "global_batch_size")
