@@ -38,7 +38,7 @@ _BLANK = rf"(?<!\d) | (?![A-Za-zµ%{_WIDE}])"  # no line break between a number 
 _LETTER_END = rf"(?<=[{_WIDE}])(?<![{_OPENING}])(?=[{_WIDE}])(?![{_CLOSING}])"
 _ESCAPE = r"\033\[[0-9;]*m|\033\]8;;[^\033]*\033\\"  # a colour, the start or the end of a link
 _LABEL = r"(?: *[-=] +(?:\w+(?:: |：))?| +\d+ +| *\S(?:[^ ]| (?! ))*? {2,})(?=\S)"
-_WHOLE = r" *(?:\$ |ms-tune |(?:Formative|Set) )|(?:[^:：]+(?:: |：)){1,2}ms-tune [a-z]| *--> |\s*\d*\s*\|"
+_WHOLE = r" *(?:\$ |ms-tune |(?:Formative|Set) )|(?:[^:：]+(?:: |：)){1,2}ms-tune [a-z](?!.* \[-)| *--> |\s*\d*\s*\|"
 _SET_IN = 2  # additional indentation of continued lines
 _NARROWEST = 8  # minimum width of a wrapped column
 _STDIN = Path("-")
