@@ -54,7 +54,7 @@ def _short_title(run: RunMetrics, report: MetricsReport, console: Console) -> st
     count = sum(one.source == run.source for one in report.runs)
     counts = {"number": run.run, "count": count, "steps": run.steps, "ranks": run.ranks.count}
     text_id = "metrics.show.short.run.number" if count > 1 else "metrics.show.short.run"
-    return console.text(text_id, source=shorten_place(run.source.name or str(run.source)), **counts)
+    return console.text(text_id, source=shorten_location(run.source.name or str(run.source)), **counts)
 
 
 def show_summary(report: MetricsReport, config: Path | None, console: Console) -> None:

@@ -10,7 +10,7 @@ from ms_tune.encode import record_json
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.console import Console, pad, table_lines, terminal_width, text_width
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
-from ms_tune.report.words import doubt_json, doubt_line, shorten_place
+from ms_tune.report.words import doubt_json, doubt_line, shorten_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ def _show_gaps(gaps: Sequence[Gap], console: Console) -> None:
         where = {"timestamp": longest.timestamp_us.partition(".")[0], "rank": rank_name(longest.rank)}
         console.write(f"  {console.text('profile.show.short-gap', **sizes, cause=cause, **where)}")
         if longest.host and longest.host not in named:
-            console.write("    " + console.text("profile.show.gap-of-host", host=shorten_place(longest.host)))
+            console.write("    " + console.text("profile.show.gap-of-host", host=shorten_location(longest.host)))
         named.add(longest.host)
 
 
