@@ -63,6 +63,7 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
     def begin(self, tasks: Sequence[Task]) -> None:
         """Set the list of processes that will run."""
         self._tasks = {task.folder: task for task in tasks}
+        self._ended = 0  # of these: `fit` begins several lists
         self._pace = Pace(tasks)
 
     def state(self, task: Task, state: TaskState) -> None:

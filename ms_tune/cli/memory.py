@@ -124,7 +124,7 @@ def _run_for_traces(name: str, arguments: Namespace, console: Console) -> ExitCo
 
 
 def _build_diff_parser(language: Language) -> Parser:
-    parser = Parser("ms-tune memory diff", language, "memory.diff.summary")
+    parser = Parser("ms-tune memory diff", language, "memory.diff.description", "memory.diff.examples")
     parser.option("before", "memory.help.before", type=Path, metavar="BEFORE")
     parser.option("after", "memory.help.after", type=Path, metavar="AFTER")
     _add_rank_arguments(parser)
@@ -146,7 +146,7 @@ def _run_diff(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _build_export_parser(language: Language) -> Parser:
-    parser = Parser("ms-tune memory export", language, "memory.export.summary")
+    parser = Parser("ms-tune memory export", language, "memory.export.description", "memory.export.examples")
     parser.option("path", "memory.help.path", type=Path, metavar="RUN")
     _add_rank_arguments(parser)
     parser.file("--perfetto", "memory.help.perfetto")

@@ -151,3 +151,18 @@ def test_smaller_processes_take_less_and_the_last_ones_show_most() -> None:
         pace.state(tasks[number], TaskState("start", 0, 0, None, 0.0))
         pace.end(tasks[number], ProcessEnd(0, 240.0 if number < 4 else 20.0))
     assert pace.remaining_seconds() == 4 * 20  # the machine was busy before
+
+
+def test_a_second_list_of_runs_is_counted_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(terminal=False)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(dryrun_progress, "_SILENCE", 0)
+    with DryrunProgress(Console(Language.EN)) as progress:
+        for count in (3, 2):
+            progress.begin([task(stage) for stage in range(count)])
+            for stage in range(count):
+                progress.end(task(stage), ProcessEnd(0, 3.0))
+    assert re.findall(r"(\d) of (\d) runs done", stream.getvalue()) == [
+        *zip("123", "333", strict=True),
+        *zip("12", "22", strict=True),
+    ]
