@@ -6,6 +6,7 @@
     ├── UsageError           the command line is wrong
     │   └── TooFewLayersError    too few layers for the chunks of a stage
     ├── ConfigError          a config cannot be read or is impossible (with file, line, column)
+    │   └── ForeignFileError     a file has nothing to do with MindSpore
     ├── UnsupportedError     this machine, version or model is not supported; the text names those that are
     │   └── UncutLayersError     a stage cannot be run with fewer layers
     ├── MissingExtraError    an optional dependency is not installed
@@ -134,6 +135,10 @@ class _LocatedError(MsTuneError):
 
 class ConfigError(_LocatedError):
     """A config cannot be read, or its content is impossible."""
+
+
+class ForeignFileError(ConfigError):
+    """A file has nothing to do with MindSpore, or belongs to another program."""
 
 
 class TraceError(_LocatedError):

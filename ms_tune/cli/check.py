@@ -7,12 +7,12 @@ from pathlib import Path
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.request import DryrunRequest, Setting
-from ms_tune.errors import ConfigError, ExitCode, MsTuneError, UsageError
-from ms_tune.job.detect import recognise
+from ms_tune.errors import ConfigError, ExitCode, ForeignFileError, MsTuneError, UsageError
+from ms_tune.lint.runner import LintTarget, discover, looks_like_a_config
 from ms_tune.report.check import overviews_json, write_github, write_overviews
 from ms_tune.report.console import usage_hint
 from ms_tune.report.github import write_failure
-from ms_tune.source.yaml import load_source
+from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 from ms_tune.workflows.check.base import changed_since
 from ms_tune.workflows.check.config import OverviewRequest
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _PROGRAM = "ms-tune check"
 _FORMATS = ("text", "github")
-_CONFIGS = (".yaml", ".yml")
+_JOBS = (".yaml", ".yml", *SCRIPTS)  # the files of a folder that can describe or start a job
 
 
 def build_parser(language: Language) -> Parser:
@@ -49,40 +49,48 @@ def build_parser(language: Language) -> Parser:
 
 
 def run(arguments: Namespace, console: Console) -> int:
-    """Show one screen per file; an unreadable file does not stop the others."""
-    files = _find_files(arguments, console)
-    screens, failed = [], False
-    for file in files:
+    """Show a screen about one file, or a table of several; an unreadable file does not stop the others."""
+    screens: list[Overview] = []
+    failures: list[ConfigError] = []
+    targets, skipped = _find_files(arguments, console), 0
+    for target in targets:
         try:
-            screens.append(_check_file(file, arguments, console))
+            screens.append(_check_file(target, arguments, console))
         except ConfigError as error:
-            if arguments.skip_unknown and _is_foreign(file):
+            if not target.named and (isinstance(error, ForeignFileError) or not looks_like_a_config(target.path)):
+                skipped += 1
                 continue
             console.fail(error)
             if arguments.format == "github":
                 write_failure(error, _PROGRAM, console)
-            failed = True
-    _show_screens(screens, arguments, console)
+            failures.append(error)
+    folders = [str(one) for one in arguments.files if one.is_dir()]
+    if folders and not (screens or failures):
+        raise UsageError(msg("check.folder.none", folder=", ".join(folders)))
+    if folders and skipped:
+        console.note(console.text("check.skipped", count=skipped))
+    _show_screens(screens, failures, arguments, console)
     codes = [one.exit_code(allow_tight=arguments.allow_tight) for one in screens]
-    return ExitCode.USAGE if failed else max(codes, default=ExitCode.OK)
+    return ExitCode.USAGE if failures else max(codes, default=ExitCode.OK)
 
 
-def _find_files(arguments: Namespace, console: Console) -> Sequence[Path]:
+def _find_files(arguments: Namespace, console: Console) -> Sequence[LintTarget]:
     given: list[Path] = arguments.files
     if arguments.base is None or given:
         if not given:
             raise UsageError(msg("check.usage.none"), usage_hint(_PROGRAM))
         if arguments.base is not None and Path(arguments.base).is_file() and len(given) > 1:
             raise UsageError(msg("check.usage.file-base"), usage_hint(_PROGRAM))
-        return given
-    found = changed_since(arguments.base, Path())
-    arguments.skip_unknown = True
-    if not found:
+        found, _ = discover(list(map(str, given)), None, trusted=not arguments.skip_unknown)
+        return [one for one in found if one.named or one.path in given or one.path.suffix in _JOBS]
+    changed = changed_since(arguments.base, Path())
+    if not changed:
         console.note(console.text("check.base.nothing", revision=arguments.base))
-    return found
+    return [LintTarget(one, named=False) for one in changed]
 
 
-def _check_file(file: Path, arguments: Namespace, console: Console) -> Overview:
+def _check_file(target: LintTarget, arguments: Namespace, console: Console) -> Overview:
+    file = target.path
     request = OverviewRequest(
         job=DryrunRequest(
             devices=arguments.devices,
@@ -94,6 +102,7 @@ def _check_file(file: Path, arguments: Namespace, console: Console) -> Overview:
         ),
         framework_version=arguments.framework_version,
         allow_tight=arguments.allow_tight,
+        skip_unknown=not target.named,
     )
     if not arguments.dryrun:
         return check_job(file, request, base=arguments.base)
@@ -106,18 +115,11 @@ def _check_file(file: Path, arguments: Namespace, console: Console) -> Overview:
         return check_job(file, request, base=arguments.base, observer=progress)
 
 
-def _is_foreign(file: Path) -> bool:
-    if file.suffix not in _CONFIGS:
-        return True
-    try:
-        return recognise(load_source(file).data).dialect is None
-    except MsTuneError:
-        return False
-
-
-def _show_screens(screens: Sequence[Overview], arguments: Namespace, console: Console) -> None:
+def _show_screens(
+    screens: Sequence[Overview], failures: Sequence[MsTuneError], arguments: Namespace, console: Console
+) -> None:
     if arguments.json:
-        console.write_json(overviews_json(screens, console))
+        console.write_json(overviews_json(screens, failures, console))
     elif arguments.format == "github":
         write_github(screens, console)
     else:

@@ -16,8 +16,12 @@ from ms_tune.facts.keys import BASE
 from ms_tune.facts.models import model_folder, model_of
 from ms_tune.facts.query import Release, release_for
 from ms_tune.job.detect import find_repository, recognise
-from ms_tune.source.yaml import load_source
+from ms_tune.source.yaml import decode, load_source, parse_source
 from ms_tune.text import msg
+
+_MOST_SECTIONS = (
+    40  # sections before an error, such as a bracket that is not closed, that are left out to read the others
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,6 +64,23 @@ def load_job(
     """
     source = load_source(Path(path))
     return Job(source, dialect=dialect, version=framework_version, layers=layers, model_config=model_config)
+
+
+def load_sections(path: Path, line: int) -> Job | None:
+    """Return the job of the sections that can be read of a config that is not valid YAML at a line; None if none can."""
+    try:
+        lines = decode(path.read_bytes(), path).splitlines(keepends=True)
+    except (ConfigError, OSError):
+        return None
+    starts = [number for number, one in enumerate(lines) if one[0].isalpha()]
+    following = next((number for number in starts if number >= line), len(lines))
+    for start in [number for number in reversed(starts) if number < line][:_MOST_SECTIONS]:
+        for rest in (lines[following:], []):
+            try:
+                return Job(parse_source("".join((*lines[:start], *rest)), path))
+            except ConfigError:
+                continue
+    return None
 
 
 class Job:

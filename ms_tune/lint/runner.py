@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
+from ms_tune.errors import ConfigError, ForeignFileError, MsTuneError, UnsupportedError, UsageError
 from ms_tune.facts.query import Release, served
 from ms_tune.job import Job
 from ms_tune.job.detect import count_keys, is_fragment
@@ -251,7 +251,7 @@ def check_file(target: LintTarget, run: LintRun) -> FileReport | Skipped | MsTun
         return file.report() if run.request.fix is None else file.fix(unsafe=run.request.fix == "unsafe")
     except MsTuneError as error:
         other = isinstance(error, ConfigError) and error.path == target.path and not target.named
-        if not other or _looks_like_a_config(target.path):
+        if not other or looks_like_a_config(target.path):
             return error
         return Skipped(target.path, msg("lint.skipped.unreadable", reason=error.message))
 
@@ -334,14 +334,14 @@ def _leave_out(target: LintTarget, message: Message, hint: str, **params: str) -
     """Return the reason to skip a file that has nothing to do with MindSpore.
 
     Raises:
-        ConfigError: The user named the file.
+        ForeignFileError: The user named the file.
     """
     if not target.named:
         return Skipped(target.path, message)
     import shlex  # noqa: PLC0415 - start-up time
 
     command = f"ms-tune lint {shlex.quote(str(target.path))}"
-    raise ConfigError(message, msg(hint, command=command, **params), path=target.path)
+    raise ForeignFileError(message, msg(hint, command=command, **params), path=target.path)
 
 
 def _not_followed(file: Path, what: str, error: ConfigError) -> Message:
@@ -350,7 +350,8 @@ def _not_followed(file: Path, what: str, error: ConfigError) -> Message:
     return msg(f"lint.{what}", file=file, where=where, reason=error.message)
 
 
-def _looks_like_a_config(path: Path) -> bool:
+def looks_like_a_config(path: Path) -> bool:
+    """Return whether a file that is not valid YAML has a section of a training config."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return any(line.startswith(_CONFIG_LINES) for line in file.read(1024**2).splitlines())

@@ -6,7 +6,8 @@ from ms_tune.diagnostics import Severity
 from ms_tune.encode import record_json
 from ms_tune.report.console import SEVERITY_COLOURS, fold, pad, shown_path, terminal_width, text_width
 from ms_tune.report.github import LEVELS, format_annotation
-from ms_tune.report.words import evidence_lines
+from ms_tune.report.lint_formats import failure_json
+from ms_tune.report.words import evidence_lines, verdict_word
 from ms_tune.text import Message, msg
 from ms_tune.units import short_gib
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from ms_tune.errors import MsTuneError
     from ms_tune.estimate.memory import Estimate
     from ms_tune.report.console import Console
     from ms_tune.verdict.outcome import Verdict
@@ -48,7 +50,7 @@ def _change_sentence(difference: MemoryDifference, console: Console) -> str:
     return console.text("check.base.and", reason=text, what=what)
 
 
-def _memory_sentence(overview: Overview) -> Message | None:
+def _memory_sentence(overview: Overview) -> Message:
     worst = overview.worst
     if worst is not None:
         return worst.verdict.sentence_about(worst.stage)
@@ -58,8 +60,7 @@ def _memory_sentence(overview: Overview) -> Message | None:
         sizes = {"peak": short_gib(peak), "limit": short_gib(limit), "over": short_gib(peak - limit)}
         high = f"{found.ratio_range[1]:g}"
         return msg(f"check.estimate.{found.outlook.value}", stage=found.fullest.stage, **sizes, high=high)
-    reason = overview.no_estimate_because
-    return None if reason is None else msg("check.estimate.none", reason=reason)
+    return msg("check.estimate.none", reason=overview.no_estimate_because, hint=overview.no_estimate_hint)
 
 
 def _shorten_value(value: object, console: Console) -> str:
@@ -70,12 +71,16 @@ def _shorten_value(value: object, console: Console) -> str:
 _SHOWN = 3  # findings shown with --verbose
 _LINES = 2  # lines per sentence
 _MORE = " …"
+_COLUMNS = ("file", "memory", "errors", "warnings", "infos")
 
 
 def write_overviews(
     overviews: Sequence[Overview], console: Console, *, verbose: bool = False, quiet: bool = False
 ) -> None:
-    """Write one screen per file; with ``quiet``, only the verdict of each file."""
+    """Write a screen about one file, a table of several; all screens with ``verbose``, only the verdicts with ``quiet``."""
+    if len(overviews) > 1 and not (verbose or quiet):
+        _write_table(overviews, console)
+        return
     for number, overview in enumerate(overviews):
         if quiet:
             about = f"{overview.path}: " if len(overviews) > 1 else ""
@@ -88,18 +93,47 @@ def write_overviews(
 
 
 def _verdict_line(overview: Overview, console: Console) -> str:
-    sentence = _memory_sentence(overview) or msg("check.estimate.refused")
-    return console.text("verdict.line.verdict", sentence=console.say(sentence))
+    return console.text("verdict.line.verdict", sentence=console.say(_memory_sentence(overview)))
+
+
+def _write_table(overviews: Sequence[Overview], console: Console) -> None:
+    heads = [console.text(f"check.column.{name}") for name in _COLUMNS]
+    rows = [[str(one.path), _memory_cell(one, console), *_count_cells(one)] for one in overviews]
+    console.write_table(heads, rows, right=range(2, len(_COLUMNS)))
+    worst = min(overviews, key=lambda one: (-one.exit_code(), not one.is_over, not one.has_errors))
+    console.write_whole(f"{console.text('check.next')}{worst.command}")
+
+
+def _memory_cell(overview: Overview, console: Console) -> str:
+    # The need and the limit of the fullest stage, and the state.
+    worst, found = overview.worst, overview.estimate
+    if worst is not None:
+        need, limit, word = worst.verdict.need, worst.verdict.limit, verdict_word(worst.verdict, console)
+        sizes = (need.footprint_bytes, limit.bytes) if need is not None and limit is not None else None
+    elif found is not None:
+        sizes, word = (found.fullest.peak_bytes, found.limit.bytes), console.text(f"check.word.{found.outlook.value}")
+    else:
+        sizes, word = None, console.text("check.word.none")
+    if sizes is None:
+        return word
+    return console.text("check.word.sizes", need=short_gib(sizes[0]), limit=short_gib(sizes[1]), word=word)
+
+
+def _count_cells(overview: Overview) -> Sequence[str]:
+    return [str(sum(one.severity is severity for one in overview.matters)) for severity in Severity]
 
 
 def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> Iterator[str]:
     most = None if verbose else _LINES
-    for line in _wrap_lines(_verdict_line(overview, console), most):
+    is_missing = overview.worst is None and overview.estimate is None  # then the way to get it must not be cut off
+    for line in _wrap_lines(_verdict_line(overview, console), None if is_missing else most):
         yield console.paint(line, _memory_colour(overview))
     if verbose:
         yield from _evidence(overview, console)
     if overview.against is not None:
         yield from _wrap_lines(_change_sentence(overview.against, console), None if verbose else _LINES + 1)
+    elif overview.not_compared_because is not None:
+        yield from _wrap_lines(console.text("check.base.not-compared", reason=overview.not_compared_because), most)
     yield from _wrap_lines(_subject_text(overview, console), most)
     if overview.assumptions is not None:
         yield from _wrap_lines(_assumptions_text(overview, console), most)
@@ -113,12 +147,13 @@ def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> I
 
 def _best_command(overview: Overview) -> Sequence[str]:
     # The first command is the linter's if there are findings; errors take precedence over memory.
-    wrong = any(one.severity is Severity.ERROR for one in overview.matters)
-    return overview.next[:1] if wrong else overview.next[-1:]
+    return overview.next[:1] if overview.has_errors else overview.next[-1:]
 
 
 def _subject_text(overview: Overview, console: Console) -> str:
     subject = overview.subject
+    if not subject.dialect:
+        return console.text("check.subject.unknown", path=overview.path)
     model = console.text("check.subject.model", model=subject.model) if subject.model else ""
     layers = console.text("check.subject.layers", count=subject.layers) if subject.layers is not None else ""
     names = {"path": overview.path, "dialect": subject.dialect, "framework": subject.framework}
@@ -230,9 +265,8 @@ def _annotated_memory(one: Overview, console: Console) -> Iterator[str]:
         )
         if found.is_short:
             return
-    sentence = _memory_sentence(one)
-    if sentence is not None and one.is_over:
-        yield format_annotation("error", _file_line(one.path, 1), _TITLE, console.say(sentence))
+    if one.is_over:
+        yield format_annotation("error", _file_line(one.path, 1), _TITLE, console.say(_memory_sentence(one)))
 
 
 def _annotated_matters(one: Overview, console: Console) -> Iterator[str]:
@@ -250,9 +284,11 @@ def _file_line(path: Path, line: int) -> dict[str, object]:
     return {"file": shown_path(path), "line": line}
 
 
-def overviews_json(overviews: Sequence[Overview], console: Console) -> dict[str, object]:
-    """Return all files as JSON, in the order of the command line."""
-    return {"files": [_overview_json(one, console) for one in overviews]}
+def overviews_json(
+    overviews: Sequence[Overview], failures: Sequence[MsTuneError], console: Console
+) -> dict[str, object]:
+    """Return all files as JSON, in the order of the command line, and the errors of those that cannot be checked."""
+    return {"files": [_overview_json(one, console) for one in overviews], "failed": list(map(failure_json, failures))}
 
 
 def _overview_json(one: Overview, console: Console) -> dict[str, object]:
@@ -263,7 +299,7 @@ def _overview_json(one: Overview, console: Console) -> dict[str, object]:
         "memory": _memory_sentence(one),
         "estimate": one.estimate and _estimate_json(one.estimate),
         "stages": [_stage_json(stage.stage, stage.verdict) for stage in one.stages],
-        **record_json(one, "no_estimate_because", "counts", "fixable", "next"),
+        **record_json(one, "no_estimate_because", "no_estimate_hint", "counts", "fixable", "next"),
         "matters": [
             {
                 "file": matter.path,
@@ -276,6 +312,7 @@ def _overview_json(one: Overview, console: Console) -> dict[str, object]:
         "change": one.change
         and {"bytes_freed": one.change.freed_bytes, **record_json(one.change, "name", "text", "enough")},
         "against": one.against and _against_json(one.against, console),
+        "not_compared_because": one.not_compared_because,
     }
 
 

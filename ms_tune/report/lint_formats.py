@@ -41,7 +41,7 @@ def lint_json(report: LintReport, *, statistics: bool = False) -> dict[str, obje
             _finding_json(finding, file, report.settings) for file in report.files for finding in file.findings
         ],
         "read_from": {shown_path(file.path): file.read_from for file in report.files if file.read_from},
-        "failed": [_failure_json(error) for error in report.errors],
+        "failed": [failure_json(error) for error in report.errors],
         "summary": report.summary,
     }
     if statistics:
@@ -52,7 +52,8 @@ def lint_json(report: LintReport, *, statistics: bool = False) -> dict[str, obje
     return result
 
 
-def _failure_json(error: MsTuneError) -> dict[str, object]:
+def failure_json(error: MsTuneError) -> dict[str, object]:
+    """Return the error of a file that could not be checked as JSON."""
     path = getattr(error, "path", None)
     return {"file": None if path is None else shown_path(path), **record_json(error, "message", "hint")}
 

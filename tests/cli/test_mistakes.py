@@ -46,7 +46,8 @@ MISTAKES = {
     **{f"{command} latin.yaml": "UTF-8" for command in READERS},
     **{f"{command} train.log": "ms-tune metrics" for command in READERS},
     **{f"{command} list.yaml": "ms-tune metrics" for command in READERS},
-    **{f"{command} folder": "folder/train.yaml" for command in READERS if command != "lint"},
+    **{f"{command} folder": "folder/train.yaml" for command in READERS if command not in ("lint", "check")},
+    "check folder": "folder",
     **{f"{command} data.json": "MindFormers" for command in READERS if command != "migrate"},
     **{
         f"{command} train.yaml train.yaml": f"ms-tune {command}"

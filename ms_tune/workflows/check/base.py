@@ -168,6 +168,8 @@ def _compare_dryruns(before: Sequence[StageVerdict], after: Sequence[StageVerdic
 
 def _find_blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> Blame | None:
     # Revert each changed key alone, and blame the one that lowers the stage's memory most, or a pair if none does alone.
+    if after.loaded is None or before.loaded is None:
+        return None
     now, was = after.loaded.source, before.loaded.source
     keys = tuple(_changed_keys(now.data, was.data, ()))[:_MOST_KEYS]
     estimate, old = after.memory.estimate, before.memory.estimate
@@ -217,6 +219,7 @@ def _find_largest(
 
 def _bytes_without(after: InspectedConfig, back: Mapping[KeyPath, object], stage: int, peak: int) -> int:
     # Return the stage's memory with some keys reverted, or the current one if that config is invalid.
+    assert after.loaded is not None  # noqa: S101 - its memory is known
     data = copy.deepcopy(after.loaded.source.data)
     for key, value in back.items():
         place: Any = data

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from shlex import quote
+from pathlib import Path
+from shlex import join, quote
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dryrun.prepare import limit_before, load_config
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
-from ms_tune.errors import ConfigError, MsTuneError, UsageError
+from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
 from ms_tune.estimate.memory import Outlook
 from ms_tune.fit.job import read_job
+from ms_tune.job import load_job
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.records import Record
 from ms_tune.text import msg
-from ms_tune.verdict.outcome import Fit
+from ms_tune.units import GIB
+from ms_tune.verdict.outcome import Fit, no_verdict
 from ms_tune.workflows.check.estimate import cheapest_change, estimate_job, predict_by_table
 from ms_tune.workflows.check.result import Assumptions, Matter, Overview, StageVerdict, Subject, Suggestion
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ms_tune.dialects import LayerPlan
     from ms_tune.dryrun.prepare import LoadedConfig
@@ -30,9 +32,10 @@ if TYPE_CHECKING:
     from ms_tune.fit.job import PlannedJob
     from ms_tune.job import Job
     from ms_tune.lint.result import LintReport
-    from ms_tune.text import Message
 
 _NAMES = ("model_type", "model_name", "type", "arch")
+_VERSIONED = ("check", "lint", "normalize-recompute")  # commands with the option --framework-version
+_SIMULATING = ("check", "dryrun", "fit")  # commands with the options of the device and --set
 _FREE = ("optimizer", "sequence")  # changes that do not cost time
 # Issues of layers that the linter already reports with a line, by the linter's name; they are not repeated.
 _SAID_BY = {"list-short": "short-recompute-list", "offset-rejected": "impossible-layer-split"}
@@ -45,35 +48,58 @@ class OverviewRequest(Record):
         job: The config's devices and the device that it is judged by.
         framework_version: The release that it is read for; None for the installed one, or the default.
         allow_tight: Accept a job that fits only without fragmentation, or only by using the reserve.
+        skip_unknown: Refuse a file that starts or describes no training, even if it is named.
     """
 
     job: DryrunRequest = DryrunRequest()
     framework_version: str | None = None
     allow_tight: bool = False
+    skip_unknown: bool = False
+
+    def command(self, name: str, file: Path, *options: str) -> str:
+        """Return the command line of ``ms-tune NAME FILE`` with the options of this request that the command has."""
+        words = ["ms-tune", *name.split(), str(file), *options]
+        if self.framework_version is not None and words[1] in _VERSIONED:
+            words += ["--framework-version", self.framework_version]
+        if words[1] in _SIMULATING:
+            job = self.job
+            options = {
+                "devices": job.devices,
+                "chip": job.chip,
+                "reserve": job.reserve_bytes and f"{job.reserve_bytes}B",
+            }
+            size = job.device_bytes and (
+                f"{job.device_bytes // GIB}GiB" if job.device_bytes % GIB == 0 else f"{job.device_bytes}B"
+            )
+            for option, value in {**options, "device-memory": size}.items():
+                words += [f"--{option}", str(value)] if value else []
+            for setting in job.settings:
+                words += ["--set", str(setting)]
+        return join(words)
 
 
 class JobMemory(Record):
-    """A job with its memory estimate, or the reason why it is missing."""
+    """A job with its memory estimate, or the error that prevents it."""
 
     job: PlannedJob | None  # None if the config does not define one
     estimate: Estimate | None  # estimated memory of its stages
-    reason: Message | None  # why there is no estimate
-    refused: bool = False  # the job itself is invalid: the framework, or the device, would refuse it
+    error: MsTuneError | None = None  # why there is no estimate
 
 
 class InspectedConfig(Record):
     """An inspected config."""
 
     request: OverviewRequest  # the user's request
-    loaded: LoadedConfig
-    job: Job  # read for the requested release
-    plan: LayerPlan  # placement and recompute modes of its layers
+    path: Path
+    loaded: LoadedConfig | None  # None if it or a file that it builds on cannot be read
+    job: Job | None  # read for the requested release
+    plan: LayerPlan | None  # placement and recompute modes of its layers; None if they cannot be determined
     memory: JobMemory  # estimated memory of its stages
-    verdicts: tuple[StageVerdict, ...]  # verdicts of a dryrun; empty if none was requested
+    verdicts: tuple[StageVerdict, ...] = ()  # verdicts of a dryrun; empty if none was requested
 
     def estimate_other(self, loaded: LoadedConfig) -> Estimate | None:
         """Estimate the memory of another config on the same devices."""
-        return _estimate_config(self.request.job._replace(config=self.loaded.source.path), loaded).estimate
+        return _estimate_config(self.request.job._replace(config=loaded.source.path), loaded).estimate
 
 
 def inspect_config(
@@ -81,29 +107,52 @@ def inspect_config(
 ) -> InspectedConfig:
     """Inspect a config's job and its memory, by a dryrun if an observer is given to receive its messages."""
     job = request.job._replace(config=path)
-    loaded = load_config(job, known)
+    try:
+        known = known or load_job(path)
+        loaded = load_config(job, known)
+    except ConfigError as error:
+        return InspectedConfig(request, path, None, known, None, JobMemory(None, None, error))
     named = request.framework_version
     read = loaded.job if named is None else loaded.job.for_release(named)
-    plan = normalize_recompute(read)
+    plan, memory = None, None
+    try:
+        plan = normalize_recompute(read)
+    except (ConfigError, UnsupportedError) as error:
+        memory = JobMemory(None, None, error)
+    memory = memory or _estimate_config(job, loaded)
     verdicts: tuple[StageVerdict, ...] = ()
     if observer is not None:
         from ms_tune.dryrun.run import dryrun_job  # noqa: PLC0415 - it needs the extra 'dryrun'
 
-        result = dryrun_job(job, observer, loaded)
-        verdicts = tuple(StageVerdict(one.run.stage, one.verdict) for one in result.stages)
-    return InspectedConfig(request, loaded, read, plan, _estimate_config(job, loaded), verdicts)
+        try:
+            result = dryrun_job(job, observer, loaded)
+            verdicts = tuple(StageVerdict(one.run.stage, one.verdict) for one in result.stages)
+        except MsTuneError as error:
+            verdicts = (StageVerdict(0, no_verdict(error.message)),)
+            memory = memory._replace(error=error)
+    return InspectedConfig(request, path, loaded, read, plan, memory, verdicts)
 
 
 def start_overview(path: Path, subject: Subject, report: LintReport, plan: LayerPlan | None = None) -> Overview:
     """Return a screen with the findings of the linter and the layers that differ from the file."""
     matters = [
-        Matter(one.severity, one.message, file.path, one.location.line, one.id, one.name, report.settings.page(one))
+        Matter(
+            *(one.severity, one.message, file.path, one.location.line, one.id, one.name),
+            page=report.settings.page(one),
+            help=one.help,
+            fix=one.fix,
+        )
         for file in report.files
         for one in file.findings
     ]
+    matters += [
+        Matter(Severity.ERROR, one.message, Path(one.path or path), one.line, help=one.hint)
+        for one in report.unreadable
+        if isinstance(one, ConfigError)
+    ]
     rules = {one.name for one in matters}
     matters += [
-        Matter(one.severity, one.message, path, name=one.id)
+        Matter(one.severity, one.message, path, name=one.id, help=one.help)
         for one in (plan.problems if plan is not None else ())
         if one.severity is not Severity.INFO and _SAID_BY.get(one.id) not in rules
     ]
@@ -115,40 +164,65 @@ def start_overview(path: Path, subject: Subject, report: LintReport, plan: Layer
         matters=tuple(sorted(matters, key=lambda one: one.severity.rank)),
         counts={Severity.ERROR: summary.errors, Severity.WARNING: summary.warnings, Severity.INFO: summary.infos},
         fixable=summary.fixable,
-        next=(f"ms-tune lint {quote(str(path))}",) if report.findings else (),
     )
+
+
+def complete_overview(screen: Overview, request: OverviewRequest, commands: Iterable[str]) -> Overview:
+    """Add the suggestion for the worst issue, if memory needs none, and the next commands, the linter's first."""
+    matters = screen.matters
+    files = dict.fromkeys(one.path for one in matters if one.id)
+    further = [request.command("lint", file) for file in files]
+    hint = screen.no_estimate_hint or msg("check.estimate.measure")
+    return screen._replace(
+        change=screen.change or _suggest_by_issues(matters),
+        next=(*further, *commands) or (request.command("lint", screen.path),),
+        command=request.command("check", screen.path),
+        no_estimate_hint=hint if screen.estimate is None and not screen.stages else None,
+    )
+
+
+def _suggest_by_issues(matters: Sequence[Matter]) -> Suggestion:
+    # Suggest the safe fixes, in the file where they will be made; else a fix of the worst level, else the worst help.
+    worst = [one for one in matters if one.severity is matters[0].severity]
+    for among, safe, name in ((matters, True, "fixes"), (worst, False, "unsafe-fix")):
+        fixes = [(one.path, one.fix.title) for one in among if one.fix is not None and one.fix.safe is safe]
+        if fixes:
+            path, title = fixes[0]
+            params = {"count": sum(one == path for one, _ in fixes), "title": title, "file": quote(str(path))}
+            return Suggestion("fixes", msg(f"check.change.{name}", **params))
+    text = next((one.help for one in worst if one.help is not None), None)
+    return Suggestion("nothing", msg("check.change.nothing")) if text is None else Suggestion("help", text)
 
 
 def config_overview(config: InspectedConfig, path: Path, report: LintReport) -> Overview:
     """Complete the screen of an inspected config, with the path and report of ``start_overview``."""
-    memory, stages = config.memory, config.verdicts
-    screen = start_overview(path, _subject(config), report, config.plan)
-    matters = screen.matters
-    if (
-        memory.refused
-        and memory.reason is not None
-        and _SAID_BY["offset-rejected"] not in {one.name for one in matters}
-    ):
-        matters = (Matter(Severity.ERROR, memory.reason, path), *matters)
+    memory, stages, plan, error = config.memory, config.verdicts, config.plan, config.memory.error
+    screen = start_overview(path, _subject(config, report), report, plan)
+    # What the framework or the device would refuse is an error, unless the linter reports one already.
+    refuses = isinstance(error, UsageError) or (plan is not None and plan.failure is not None)
+    if refuses and error is not None and not screen.has_errors:
+        matter = Matter(Severity.ERROR, error.message, path, help=error.hint)
+        screen = screen._replace(matters=(matter, *screen.matters), no_estimate_because=msg("check.estimate.refused"))
     over = memory.estimate is not None and memory.estimate.outlook is not Outlook.BELOW
     if stages:
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
     change = None
     if over and memory.job and memory.estimate:
         change = _cheapest_change(memory.job, memory.estimate, dryrun=bool(stages))
-    commands = (*screen.next, *_next_commands(path, memory, stages, change))
-    if change is None and screen.fixable:
-        text = msg("check.change.fixes", count=screen.fixable, file=quote(str(path)))
-        change = Suggestion("fixes", text)
-    return screen._replace(
+        if change is None and (stages or memory.estimate.outlook is Outlook.OVER):
+            change = Suggestion("layout", msg("check.change.layout"))
+    hint = error.hint if error is not None else None
+    if hint is None and isinstance(error, ConfigError) and error.line is not None:
+        hint = msg("check.estimate.correct", line=error.line)
+    screen = screen._replace(
         assumptions=_assumptions(config),
-        matters=matters,
         estimate=memory.estimate,
-        no_estimate_because=None if memory.refused else memory.reason,
+        no_estimate_because=screen.no_estimate_because or (error.message if error is not None else None),
+        no_estimate_hint=hint,
         stages=stages,
         change=change,
-        next=commands,
     )
+    return complete_overview(screen, config.request, _next_commands(config, path, change))
 
 
 def _cheapest_change(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Suggestion | None:
@@ -171,13 +245,15 @@ def _estimate_config(request: DryrunRequest, loaded: LoadedConfig) -> JobMemory:
     try:
         job = read_job(request, loaded)
         limit, reserve = limit_before(request, job.first)
-        return JobMemory(job, estimate_job(job, limit, reserve), None)
+        return JobMemory(job, estimate_job(job, limit, reserve))
     except MsTuneError as error:
-        return JobMemory(job, None, error.message, refused=isinstance(error, (ConfigError, UsageError)))
+        return JobMemory(job, None, error)
 
 
-def _subject(config: InspectedConfig) -> Subject:
-    job, placement = config.job, config.plan.placement
+def _subject(config: InspectedConfig, report: LintReport) -> Subject:
+    job, placement = config.job, config.plan and config.plan.placement
+    if job is None:  # its YAML is broken, but some of it can be read
+        return Subject("", release_in(report))
     named = () if job.dialect is Dialect.MINDSPEED_MS else _NAMES  # its classes are not named after a model
     name = next((one for one in map(job.model.value, named) if isinstance(one, str)), "")
     layers = sum(map(sum, placement)) if placement else None
@@ -190,24 +266,29 @@ def release_in(report: LintReport) -> str:
 
 
 def _assumptions(config: InspectedConfig) -> Assumptions | None:
-    if config.memory.job is None:
+    if config.memory.job is None or config.loaded is None:
         return None
     run, source = config.memory.job.first, config.loaded.devices.source
     return Assumptions(run.world_size, source, run.split, run.pipeline.chunks, run.pipeline.micro_batches)
 
 
-def _next_commands(
-    path: Path, memory: JobMemory, stages: Sequence[StageVerdict], change: Suggestion | None
-) -> Iterator[str]:
-    # First the command that shows whether the job fits, then the one that makes it fit.
-    over = memory.estimate is not None and memory.estimate.outlook is Outlook.OVER
+def _next_commands(config: InspectedConfig, path: Path, change: Suggestion | None) -> Iterator[str]:
+    # First the command that shows whether the job fits, then the one that makes it fit; only commands that accept the job.
+    memory, stages, request = config.memory, config.verdicts, config.request
+    job, estimate, plan = memory.job, memory.estimate, config.plan
+    if job is None or isinstance(memory.error, UsageError):  # a dryrun would fail, too
+        if plan is not None and plan.failure is None and plan.layers:
+            yield request.command("normalize-recompute", config.path)
+        return
+    over = estimate is not None and estimate.outlook is Outlook.OVER
     if stages:
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
     else:
-        yield f"ms-tune check --dryrun {quote(str(path))}"
-    if not over or memory.job is None or not memory.job.first.recomputes:  # there is nothing to plan
+        yield request.command("check --dryrun", path)
+    if not over or not job.first.recomputes:  # there is nothing to plan
         return
-    if change is None:  # no known change frees memory: another layout is needed
-        yield f"ms-tune fit {quote(str(path))} --search dp,tp,pp,vpp --devices {memory.job.first.world_size}"
-    elif change.name != "none":
-        yield f"ms-tune fit {quote(str(path))}"
+    if change is not None and change.name == "layout":
+        layouts = request._replace(job=request.job._replace(devices=job.first.world_size))
+        yield layouts.command("fit", config.path, "--search", "dp,tp,pp,vpp")
+    elif change is None or change.name != "none":
+        yield request.command("fit", config.path)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ms_tune.diagnostics import KeyPath
+    from ms_tune.diagnostics import Fix, KeyPath
     from ms_tune.dryrun.request import Split
     from ms_tune.estimate.memory import Estimate
     from ms_tune.text import Message
@@ -49,13 +49,16 @@ class Matter(Record):
     id: str = ""  # id of the check; empty for issues of layers
     name: str = ""  # name of the check
     page: str | None = None  # address of the page about the check, if one is configured
+    help: Message | None = None  # what to do about it
+    fix: Fix | None = None  # its fix, if any
 
 
 class Suggestion(Record):
     """A suggested change of the file."""
 
-    # Kind of change: `optimizer`, `sequence`, `recompute`, `micro-batch` or `fixes`; `table` for recomputation by the table of
-    # `ms-tune fit`, `none` if by that table no stage exceeds its limit, `config` for an error in the file.
+    # Kind of change: `optimizer`, `sequence`, `recompute` or `micro-batch`; `table` for recomputation by the table of
+    # `ms-tune fit`, `none` if by that table no stage exceeds its limit; `layout` if no such change helps; `fixes` or `help` for the worst issue, `nothing` if
+    # there is nothing to change.
     name: str
     text: Message  # the change and its cost
     # Estimated savings on the fullest stage; None for a change that does not affect memory.
@@ -115,18 +118,25 @@ class Overview(Record):
     fixable: int = 0  # number of findings that `ms-tune lint --fix` fixes
     estimate: Estimate | None = None  # estimated memory of the stages; None if unknown
     no_estimate_because: Message | None = None  # why there is no estimate
+    no_estimate_hint: Message | None = None  # what would give one
     # Dryrun verdict of each simulated stage; empty if none was requested.
     stages: tuple[StageVerdict, ...] = ()
     change: Suggestion | None = None  # the cheapest helpful change; None if none is known or needed
     next: tuple[str, ...] = ()  # the next commands
+    command: str = ""  # the command that shows this screen
     # Memory compared with the base; None without a base, or if one side is unknown.
     against: MemoryDifference | None = None
-    is_stopped: bool = False  # the job cannot be determined; the worst matter is the reason
+    not_compared_because: Message | None = None  # why there is no such comparison
 
     @property
     def worst(self) -> StageVerdict | None:
         """Return the simulated stage with the worst verdict, or None."""
         return worst_stage(self.stages) if self.stages else None
+
+    @property
+    def has_errors(self) -> bool:
+        """Return whether an issue is an error."""
+        return any(one.severity is Severity.ERROR for one in self.matters)
 
     @property
     def is_over(self) -> bool:
@@ -137,8 +147,6 @@ class Overview(Record):
 
     def exit_code(self, *, allow_tight: bool = False) -> ExitCode:
         """Return 1 for warnings, errors and a job that does not fit, 2 for a dryrun without a verdict."""
-        if self.is_stopped:
-            return ExitCode.USAGE
         good = all(one.verdict.is_good(allow_tight=allow_tight) for one in self.stages)
         if not self.is_over and any(one.verdict.outcome is None for one in self.stages):
             return ExitCode.USAGE

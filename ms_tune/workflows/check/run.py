@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 
-from ms_tune.diagnostics import Severity
-from ms_tune.errors import ConfigError
-from ms_tune.job import Job, load_job
+from ms_tune.enums import Dialect
+from ms_tune.errors import ConfigError, ForeignFileError
+from ms_tune.job import Job, load_job, load_sections
 from ms_tune.lint.result import LintRequest
-from ms_tune.lint.runner import is_code, lint_files
+from ms_tune.lint.runner import is_code, lint_files, looks_like_a_config
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 from ms_tune.workflows.check.base import compare_configs, compare_scripts, text_at
-from ms_tune.workflows.check.config import OverviewRequest, config_overview, inspect_config, release_in, start_overview
-from ms_tune.workflows.check.result import Matter, Overview, Subject, Suggestion
+from ms_tune.workflows.check.config import (
+    OverviewRequest,
+    complete_overview,
+    config_overview,
+    inspect_config,
+    release_in,
+    start_overview,
+)
+from ms_tune.workflows.check.result import Overview, Subject
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
     from ms_tune.estimate.memory import Estimate
     from ms_tune.lint.result import LintReport
+    from ms_tune.workflows.check.config import InspectedConfig
 
 _ONLY_CHECKED = "MindSpeed-MM"
 
@@ -42,9 +49,9 @@ def check_job(
         observer: Receives messages about the simulation; without one nothing is run, and sizes are estimates.
 
     Raises:
-        ConfigError: The file cannot be read, or its dialect is not supported.
-        UsageError: There is no such base.
-        MsTuneError: As for ``dryrun_job``, if the job is simulated.
+        ConfigError: The file cannot be read.
+        ForeignFileError: It has nothing to do with MindSpore.
+        UsageError: There is no such base, or a setting of the request is invalid.
 
     Example::
 
@@ -54,36 +61,58 @@ def check_job(
     path, request = Path(file), request or OverviewRequest()
     if path.is_fifo():  # a pipe can be read once, but the file is read twice
         raise ConfigError(msg("check.pipe"), msg("check.pipe.hint"), path=path)
-    job = None if is_code(path) else load_job(path)
-    report = lint_files(path, request=LintRequest(framework_version=request.framework_version, job=job))
-    for error in report.unreadable:
-        raise error
+    try:
+        job = None if is_code(path) else load_job(path)
+    except ConfigError as error:
+        return _check_broken(path, request, error)
+    asked = LintRequest(framework_version=request.framework_version, skip_unknown=request.skip_unknown, job=job)
+    report = lint_files(path, request=asked)
+    for unreadable in report.unreadable:
+        raise unreadable
+    for one in report.skipped:
+        raise ForeignFileError(one.reason, path=path)
     if any(one.release.framework == _ONLY_CHECKED for one in report.files):
-        screen = start_overview(path, Subject("mindspeed-mm", release_in(report)), report)
-        return screen._replace(no_estimate_because=msg("check.checked-only"))
+        screen = start_overview(path, Subject(Dialect.MINDSPEED_MM.value, release_in(report)), report)
+        return complete_overview(screen._replace(no_estimate_because=msg("check.checked-only")), request, ())
     if path.suffix in SCRIPTS:
         return _check_script(path, request, report, base, observer)
-    try:
-        config = inspect_config(request, path, job, observer)
-    except ConfigError as error:
-        if job is None or observer is not None:
-            raise
-        return _stopped_overview(path, Subject(job.dialect.value, release_in(report)), report, error)
+    if job is None:  # training code, or settings of the environment
+        screen = start_overview(path, Subject(path.suffix.removeprefix("."), release_in(report)), report)
+        hint = msg("check.no-job.hint")
+        screen = screen._replace(no_estimate_because=msg("check.no-job"), no_estimate_hint=hint)
+        return complete_overview(screen, request, ())
+    config = inspect_config(request, path, job, observer)
     screen = config_overview(config, path, report)
-    text = text_at(base, path) if base is not None else None
+    return screen if base is None else _compare_with_base(screen, config, base, observer)
+
+
+def _compare_with_base(screen: Overview, config: InspectedConfig, base: str, observer: Observer | None) -> Overview:
+    path = screen.path
+    text = text_at(base, path)
     if text is None:
-        return screen
-    before = inspect_config(request, path, Job(parse_source(text, path)), observer)
-    return screen._replace(against=compare_configs(before, config))
+        return screen._replace(not_compared_because=msg("check.base.new"))
+    try:
+        known = Job(parse_source(text, path))
+    except ConfigError as error:
+        return screen._replace(not_compared_because=error.message)
+    before = inspect_config(config.request, path, known, observer)
+    against = compare_configs(before, config)
+    missing = before.memory.error if against is None else None
+    return screen._replace(against=against, not_compared_because=missing.message if missing else None)
 
 
-def _stopped_overview(path: Path, subject: Subject, report: LintReport, error: ConfigError) -> Overview:
-    # Make the screen of a config whose job cannot be determined: the linter's findings, and the error.
-    screen = start_overview(path, subject, report)
-    wrong = Matter(Severity.ERROR, error.message, path, error.line)
-    hint = Suggestion("config", error.hint) if error.hint is not None else None
-    commands = (*screen.next, f"ms-tune check {quote(str(path))}")
-    return screen._replace(matters=(wrong, *screen.matters), change=hint, next=commands, is_stopped=True)
+def _check_broken(path: Path, request: OverviewRequest, error: ConfigError) -> Overview:
+    # Make the screen of a config that is not valid YAML: what it is shows in the sections that can be read.
+    job = load_sections(path, error.line) if error.line is not None else None
+    dialect = job and job.recognition.dialect
+    if error.line is None or not (dialect or looks_like_a_config(path)):
+        raise error
+    release = f"{job.release.framework} {job.release.version}" if job is not None and dialect else ""
+    screen = start_overview(path, Subject(dialect.value if dialect else "", release), lint_files(path))
+    because = msg("check.broken", line=error.line)
+    hint = msg("check.estimate.correct", line=error.line)
+    screen = screen._replace(no_estimate_because=because, no_estimate_hint=hint)
+    return complete_overview(screen, request, (request.command("check", path),))
 
 
 def _check_script(
@@ -95,9 +124,11 @@ def _check_script(
 
     script = ScriptJob(path, version=request.framework_version)
     screen = script_overview(request, script, report, observer)
-    text = text_at(base, path) if base is not None else None
-    if text is None:
+    if base is None:
         return screen
+    text = text_at(base, path)
+    if text is None:
+        return screen._replace(not_compared_because=msg("check.base.new"))
 
     def estimate(text: str) -> Estimate | None:
         return estimate_script(request, ScriptJob(path, text, version=request.framework_version))

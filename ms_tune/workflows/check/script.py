@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
@@ -11,24 +10,34 @@ from ms_tune.dialects.stage import StageLayer, stage_of
 from ms_tune.dryrun.prepare import limit_of_script
 from ms_tune.dryrun.request import CommandRequest, Pipeline, Split
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode
-from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.estimate.megatron import megatron_stage
 from ms_tune.estimate.memory import Estimate
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import lint_files
 from ms_tune.normalize.script import normalize_script
+from ms_tune.source.shell.read import find_above
 from ms_tune.text import Message, msg
-from ms_tune.workflows.check.config import config_overview, inspect_config, release_in, start_overview
+from ms_tune.verdict.outcome import no_verdict
+from ms_tune.workflows.check.config import (
+    complete_overview,
+    config_overview,
+    inspect_config,
+    release_in,
+    start_overview,
+)
 from ms_tune.workflows.check.result import Assumptions, Overview, StageVerdict, Subject
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.dryrun.task import Observer
-    from ms_tune.job.script import ScriptJob
+    from ms_tune.job.script import ScriptJob, TrainingJob
     from ms_tune.lint.result import LintReport
+    from ms_tune.normalize.script import ProgramPlan
     from ms_tune.verdict.limit import Limit
     from ms_tune.workflows.check.config import InspectedConfig, OverviewRequest
 
@@ -37,34 +46,70 @@ def script_overview(
     request: OverviewRequest, script: ScriptJob, report: LintReport, observer: Observer | None = None
 ) -> Overview:
     """Make one screen about a launch script, by a dryrun that runs the script if an observer is given to receive its messages."""
-    path = script.path
-    config, job = _inspect_config(request, script, observer), script.config_job()
-    if config is not None and job is not None and job.path is not None:
+    path, job = script.path, script.config_job()
+    if job is not None and job.path is not None:
         both = lint_files(path, job.path, request=LintRequest(framework_version=request.framework_version))
-        return config_overview(config, path, both)
-    program = next(iter(normalize_script(script)))
-    stages = () if observer is None else _simulate_script(request, path, observer)
-    layers = sum(map(sum, program.plan.placement)) if program.plan and program.plan.placement else None
+        return config_overview(_inspect_config(request, script, job, observer), path, both)
+    program, error = _plan_first_program(script)
+    plan = program.plan if program is not None else None
+    screen = start_overview(path, _subject(script, program, report), report, plan)
+    if error is not None:
+        screen = screen._replace(no_estimate_because=error.message, no_estimate_hint=error.hint)
+        return complete_overview(screen, request, ())
+    stages: tuple[StageVerdict, ...] = ()
+    if observer is not None:
+        try:
+            stages = _simulate_script(request, path, observer)
+        except MsTuneError as failure:
+            stages = (StageVerdict(0, no_verdict(failure.message)),)
     assumptions = _assumptions(script)
-    estimate = None if stages else _estimate_program(request, script, program.plan, assumptions)
-    good = bool(stages) and all(one.verdict.is_good(allow_tight=request.allow_tight) for one in stages)
-    subject = Subject(Dialect.MEGATRON.value, release_in(report), program.program, layers)
-    screen = start_overview(path, subject, report, program.plan)
-    return screen._replace(
+    estimate = None if stages else _estimate_program(request, script, plan, assumptions)
+    screen = screen._replace(
         assumptions=assumptions,
         estimate=estimate if isinstance(estimate, Estimate) else None,
         no_estimate_because=estimate if isinstance(estimate, Message) else None,
         stages=stages,
-        next=screen.next if good else (*screen.next, f"ms-tune dryrun {quote(str(path))}"),
     )
+    return complete_overview(screen, request, _next_commands(screen, request, script, plan))
+
+
+def _plan_first_program(script: ScriptJob) -> tuple[ProgramPlan | None, MsTuneError | None]:
+    # Return the layer plan of the first program, or the error that prevents it.
+    try:
+        return normalize_script(script)[0], None
+    except (ConfigError, UnsupportedError) as error:
+        return None, error
+
+
+def _subject(script: ScriptJob, program: ProgramPlan | None, report: LintReport) -> Subject:
+    launches = script.launches.launches
+    name = program.program if program is not None else launches[0].name if launches else ""
+    is_ours = any(one.release.framework == "MindSpeed-LLM" for one in report.files)
+    plan = program.plan if program is not None else None
+    layers = sum(map(sum, plan.placement)) if plan is not None and plan.placement else None
+    return Subject(Dialect.MEGATRON.value if is_ours else "script", release_in(report), name, layers)
+
+
+def _next_commands(
+    screen: Overview, request: OverviewRequest, script: ScriptJob, plan: LayerPlan | None
+) -> Iterator[str]:
+    # A dryrun runs the script itself, so it needs the program's file, and MindSpore.
+    command = _first_program(script)
+    if screen.stages and all(one.verdict.is_good(allow_tight=request.allow_tight) for one in screen.stages):
+        return
+    has_program = command is not None and find_above(script.path, command.launch.name) is not None
+    if has_program and screen.no_estimate_because != msg("check.script.not-mindspore"):
+        yield request.command("dryrun", script.path)
+    elif plan is not None and plan.failure is None:
+        yield request.command("normalize-recompute", script.path)
 
 
 def estimate_script(request: OverviewRequest, script: ScriptJob) -> Estimate | None:
     """Estimate the memory of the job that a launch script would start; None if it is unknown."""
     try:
-        config = _inspect_config(request, script, None)
-        if config is not None:
-            return config.memory.estimate
+        job = script.config_job()
+        if job is not None:
+            return _inspect_config(request, script, job, None).memory.estimate
         program = next(iter(normalize_script(script)))
         estimate = _estimate_program(request, script, program.plan, _assumptions(script))
     except MsTuneError:
@@ -72,14 +117,13 @@ def estimate_script(request: OverviewRequest, script: ScriptJob) -> Estimate | N
     return estimate if isinstance(estimate, Estimate) else None
 
 
-def _inspect_config(request: OverviewRequest, script: ScriptJob, observer: Observer | None) -> InspectedConfig | None:
-    # Inspect the config of the first job that the script starts with an existing one, on the script's number of devices.
-    job = script.config_job()
-    if job is None or job.path is None:
-        return None
+def _inspect_config(
+    request: OverviewRequest, script: ScriptJob, job: TrainingJob, observer: Observer | None
+) -> InspectedConfig:
+    # Inspect the config of a job that the script starts, on the script's number of devices.
     run = request.job._replace(devices=request.job.devices or job.processes)
-    config = inspect_config(request._replace(job=run), job.path, None, observer)
-    if request.job.devices is None and job.processes is not None:
+    config = inspect_config(request._replace(job=run), job.path or script.path, None, observer)
+    if request.job.devices is None and job.processes is not None and config.loaded is not None:
         devices = config.loaded.devices._replace(source=msg("check.devices.script"))
         config = config._replace(loaded=config.loaded._replace(devices=devices))
     return config
