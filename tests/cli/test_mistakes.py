@@ -17,7 +17,8 @@ import pytest
 from ms_tune.cli import COMMANDS
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
-from ms_tune.text import Language
+from ms_tune.text import Language, lookup
+from tests.sources import imports, modules
 
 ROOT = Path(__file__).parents[2]
 NOT_YAML = "2026-01-01 10:00:00 [INFO] step 1\n2026-01-01 10:00:01 [INFO] step 2\n"
@@ -171,6 +172,39 @@ def test_what_to_do_is_said(typed: str, language: Language, capsys: pytest.Captu
         assert {option for option in re.findall(r"(?<![\w-])--[a-z-]+(?!\w)", options) if known} <= known, captured.err
     if language is Language.ZH and "--lang" not in words:
         assert any("\u4e00" <= letter <= "\u9fff" for letter in captured.err)
+
+
+# Hints that name options of the users' own programs, and those about the value of an option or a file that only some commands
+# accept.
+_OF_PROGRAMS = ("megatron_layers.in-yaml", "fitting.not-parallel", "trace.log.none", "trace.log.no-memory")
+_OF_OPTIONS = (
+    *("stages.layers", "dryrun.cut", "memory.no-such-rank", "config.model-json.legacy", "lint.baseline"),
+    *("layouts.too-many", "planning.link.unknown", "metrics.chip"),
+)
+
+
+@pytest.mark.parametrize("language", Language)
+@pytest.mark.parametrize("command", ["check", "lint", "normalize-recompute", "dryrun", "fit"])
+def test_a_hint_names_options_of_the_command_that_shows_it(command: str, language: Language) -> None:
+    """All hints of the modules that a command can import; ``{command}`` in one is a whole command line."""
+    every = {module.name: module for module in modules()}
+    waiting, seen = [f"ms_tune.cli.{COMMANDS[command]}"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in every and name not in seen:
+            seen.add(name)
+            uses = [use for use in imports(every[name]) if not use.typing_only]
+            waiting += [one for use in uses for one in (use.module, f"{use.module}.{use.name}")]
+    hints = {one for name in seen for one in re.findall(r'"([a-z_.-]+\.hint)"', every[name].path.read_text("utf-8"))}
+    assert len(hints) > 20
+    for hint in sorted(hints - {f"{one}.hint" for one in (*_OF_PROGRAMS, *_OF_OPTIONS)}):
+        text = getattr(lookup(hint), language.value)
+        for named, options in re.findall(r"(?:ms-tune (\S+)|^)(.*?(?=ms-tune|$))", text, re.DOTALL):
+            known = offered(named or command, language)
+            assert {one for one in re.findall(r"(?<![\w-])--[a-z][a-z-]*(?!\w)", options) if known} <= known, (
+                hint,
+                text,
+            )
 
 
 def process(*words: str, **options: object) -> subprocess.CompletedProcess[str]:

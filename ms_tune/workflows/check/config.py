@@ -63,18 +63,13 @@ class OverviewRequest(Record):
             words += ["--framework-version", self.framework_version]
         if words[1] in _SIMULATING:
             job = self.job
-            options = {
-                "devices": job.devices,
-                "chip": job.chip,
-                "reserve": job.reserve_bytes and f"{job.reserve_bytes}B",
-            }
-            size = job.device_bytes and (
-                f"{job.device_bytes // GIB}GiB" if job.device_bytes % GIB == 0 else f"{job.device_bytes}B"
+            counts = (("devices", job.devices), ("chip", job.chip))
+            sizes = (("device-memory", job.device_bytes), ("reserve", job.reserve_bytes))
+            written = (
+                (name, size and (f"{size // GIB}GiB" if size % GIB == 0 else f"{size}B")) for name, size in sizes
             )
-            for option, value in {**options, "device-memory": size}.items():
-                words += [f"--{option}", str(value)] if value else []
-            for setting in job.settings:
-                words += ["--set", str(setting)]
+            words += [word for name, value in (*counts, *written) if value for word in (f"--{name}", str(value))]
+            words += [word for setting in job.settings for word in ("--set", str(setting))]
         return join(words)
 
 
@@ -170,28 +165,29 @@ def start_overview(path: Path, subject: Subject, report: LintReport, plan: Layer
 def complete_overview(screen: Overview, request: OverviewRequest, commands: Iterable[str]) -> Overview:
     """Add the suggestion for the worst issue, if memory needs none, and the next commands, the linter's first."""
     matters = screen.matters
-    files = dict.fromkeys(one.path for one in matters if one.id)
+    suggestion, where = _suggest_by_issues(matters)
+    files = dict.fromkeys((*where, *(one.path for one in matters if one.id)))
     further = [request.command("lint", file) for file in files]
     hint = screen.no_estimate_hint or msg("check.estimate.measure")
     return screen._replace(
-        change=screen.change or _suggest_by_issues(matters),
+        change=screen.change or suggestion,
         next=(*further, *commands) or (request.command("lint", screen.path),),
         command=request.command("check", screen.path),
         no_estimate_hint=hint if screen.estimate is None and not screen.stages else None,
     )
 
 
-def _suggest_by_issues(matters: Sequence[Matter]) -> Suggestion:
-    # Suggest the safe fixes, in the file where they will be made; else a fix of the worst level, else the worst help.
+def _suggest_by_issues(matters: Sequence[Matter]) -> tuple[Suggestion, Sequence[Path]]:
+    # Suggest the safe fixes, with the file where they will be made; else a fix of the worst level, else the worst help.
     worst = [one for one in matters if one.severity is matters[0].severity]
     for among, safe, name in ((matters, True, "fixes"), (worst, False, "unsafe-fix")):
         fixes = [(one.path, one.fix.title) for one in among if one.fix is not None and one.fix.safe is safe]
         if fixes:
             path, title = fixes[0]
             params = {"count": sum(one == path for one, _ in fixes), "title": title, "file": quote(str(path))}
-            return Suggestion("fixes", msg(f"check.change.{name}", **params))
+            return Suggestion("fixes", msg(f"check.change.{name}", **params)), (path,)
     text = next((one.help for one in worst if one.help is not None), None)
-    return Suggestion("nothing", msg("check.change.nothing")) if text is None else Suggestion("help", text)
+    return Suggestion("nothing", msg("check.change.nothing")) if text is None else Suggestion("help", text), ()
 
 
 def config_overview(config: InspectedConfig, path: Path, report: LintReport) -> Overview:

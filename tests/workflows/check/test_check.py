@@ -124,7 +124,7 @@ class TestScreen:
         code, out, err = screen(file.name, "--device-memory", card, "--lang", language)
         lines = out.splitlines()
         assert (code in (ExitCode.OK, ExitCode.FINDINGS), err) == (True, "")
-        assert 4 <= len(lines) <= 8
+        assert 5 <= len(lines) <= 9
         assert lines[0].startswith(("memory: ", "结论："))
         wide = [line for line in lines[:-1] if text_width(line) > 80]  # the last one is a command to copy
         assert wide == []
@@ -216,6 +216,113 @@ class TestScreen:
         code, _, err = screen()
         assert code == ExitCode.USAGE
         assert "name a config" in err
+
+
+class TestParts:
+    """Whatever is broken costs its own part only: memory, what the file is, findings, a suggestion, the next command."""
+
+    STATIC = (TEMPLATES / "mindformers" / "qwen3_32b.yaml").read_text("utf-8")
+
+    @pytest.mark.parametrize(
+        ("was", "now", "memory", "what"),
+        [
+            ("  recompute:", "  recompute_x: 1\n  recompute:", "recompute_config has no key", "mindformers ("),
+            ("recompute_config:", "recompute_config: [", "line 107 is not valid YAML", "mindformers ("),
+            ("seed: 42", "seed: {", "line 9 is not valid YAML", "mindformers ("),
+            ("num_hidden_layers: 64", "", "the config does not give the number of layers", "qwen3"),
+            ("num_hidden_layers: 64", "num_hidden_layers: many", "num_hidden_layers", "qwen3"),
+            ("seed: 42", "base_config: none.yaml", "base_config", "mindformers ("),
+            ("pipeline_stage: 4", "pipeline_stage: 3", "", "qwen3"),
+        ],
+    )
+    def test_a_broken_part_costs_no_other(  # noqa: PLR0913, PLR0917 - the case, and where it is tried
+        self, screen: Screen, tmp_path: Path, was: str, now: str, memory: str, what: str
+    ) -> None:
+        file = tmp_path / "train.yaml"
+        assert self.STATIC.count(was) >= 1
+        file.write_text(self.STATIC.replace(was, now, 1), "utf-8")
+        code, out, err = screen(str(file))
+        lint = main(["lint", str(file), "-q"])
+        lines = " ".join(out.split())
+        assert (code, err) == (min(lint, 1), "")
+        assert lines.startswith("memory: not estimated because ")
+        assert memory in lines
+        assert f"{file}: {what}" in lines or f", {what}" in lines
+        assert ("No issues found." in out) is (lint == ExitCode.OK)
+        assert "\nsuggestion: " in out
+        next_ = shlex.split(out.splitlines()[-1].removeprefix("next: "))
+        assert next_[0] == "ms-tune"
+        if next_[1] != "check":  # the same screen again, after the correction
+            assert main(next_[1:]) in (ExitCode.OK, ExitCode.FINDINGS)
+
+    def test_all_findings_of_lint_are_counted(
+        self, screen: Screen, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = tmp_path / "train.yaml"
+        text = self.STATIC.replace("  recompute:", "  recompute_slice_activatoin: True\n  recompute:", 1)
+        file.write_text(f"{text}\nstrange: 1\nlr_schedule: {{learning_rate: 1e-5}}\n", "utf-8")
+        main(["lint", str(file), "--json"])
+        summary = json.loads(capsys.readouterr().out)["summary"]
+        (shown,) = json.loads(screen(str(file), "--json")[1])["files"]
+        levels = [one["severity"] for one in shown["matters"]]
+        assert [levels.count(one) for one in ("error", "warning", "info")] == [
+            summary["errors"],
+            summary["warnings"],
+            summary["infos"],
+        ]
+        assert len(levels) > 1
+        parts = ("memory", "dialect", "matters", "change", "next", "no_estimate_because", "no_estimate_hint")
+        assert all(shown[part] for part in parts)
+
+    def test_a_fix_is_offered_where_it_is_made(self, screen: Screen, tmp_path: Path) -> None:
+        text = (TEMPLATES / "mindformers" / "qwen3_0_6b.yaml").read_text("utf-8")
+        config, script = tmp_path / "train.yaml", tmp_path / "run.sh"
+        number = next(line for line in text.splitlines() if "learning_rate:" in line)
+        config.write_text(text.replace(number, number.split(":")[0] + ": 1e-5"), "utf-8")
+        script.write_text("msrun --worker_num=2 run_mindformer.py --config train.yaml --use_parallel True\n", "utf-8")
+        out = screen(str(script))[1]
+        assert f"ms-tune lint --fix {config}" in " ".join(out.split())
+        assert out.splitlines()[-1] == f"next: ms-tune lint {config}"
+        config.write_text("parallel_config: [\n", "utf-8")
+        code, out, _ = screen(str(script), "--json")
+        (shown,) = json.loads(out)["files"]
+        assert code == ExitCode.FINDINGS
+        assert [(one["file"], one["line"]) for one in shown["matters"] if not one["id"]] == [(str(config), 2)]
+
+    def test_a_script_without_a_program_that_can_be_planned_has_its_findings(
+        self, screen: Screen, tmp_path: Path
+    ) -> None:
+        script = tmp_path / "run.sh"
+        for line in (
+            "python convert_ckpt.py --model-type GPT\n",
+            f"torchrun pretrain_gpt.py {PAIR} --moe-fb-overlap\n",
+        ):
+            script.write_text(f"export MS_ALLOC_CONF=enable_vmm=True\n{line}", "utf-8")
+            code, out, err = screen(str(script))
+            assert (code, err) == (ExitCode.FINDINGS, "")
+            assert out.startswith("memory: not estimated because ")
+            assert "suggestion: " in out
+            assert out.splitlines()[-1].startswith("next: ms-tune ")
+
+    def test_a_folder_is_a_table(self, monkeypatch: pytest.MonkeyPatch, screen: Screen, tmp_path: Path) -> None:
+        shutil.copy(TEMPLATES / "mindformers" / "qwen3_32b.yaml", tmp_path / "train.yaml")
+        (tmp_path / "ci.yml").write_text("on: push\njobs: {a: {runs-on: x, steps: []}}\n", "utf-8")
+        (tmp_path / "bad.yaml").write_text("parallel_config: [\n", "utf-8")
+        monkeypatch.chdir(tmp_path)
+        code, out, err = screen(".")
+        bad, good = (line.split() for line in out.splitlines()[2:-1])
+        assert (bad[0], bad[-3:]) == ("bad.yaml", ["1", "0", "0"])
+        assert good[:4] == ["train.yaml", "estimated", "to", "fit:"]
+        assert out.splitlines()[-1] == "next: ms-tune check bad.yaml"
+        assert (code, err) == (ExitCode.FINDINGS, "1 file skipped: not a training config or launch script\n")
+        (tmp_path / "bad.yaml").unlink()
+        (tmp_path / "train.yaml").unlink()
+        assert screen(str(tmp_path))[0] == ExitCode.USAGE
+
+    def test_what_cannot_be_checked_is_in_json(self, screen: Screen, tmp_path: Path) -> None:
+        code, out, _ = screen(str(tmp_path / "none.yaml"), "--json")
+        assert code == ExitCode.USAGE
+        assert [one["file"] for one in json.loads(out)["failed"]] == [str(tmp_path / "none.yaml")]
 
 
 class TestMatters:
