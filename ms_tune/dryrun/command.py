@@ -18,7 +18,7 @@ from ms_tune.dryrun.command_tasks import (
     tasks_of,
     without_ranks,
 )
-from ms_tune.dryrun.judge import derive_stage
+from ms_tune.dryrun.judge import derive_stage, record_stage
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import JobStage, jobs_in
 from ms_tune.dryrun.local_engine import connect_engine
@@ -319,5 +319,5 @@ def _rank_records(request: CommandRequest, ranks: Sequence[RankResult], folder: 
         cap = read_cap(apply_program_cap(statistics, asked)) if statistics is not None and statistics.used_mib else None
         outside = untraced_needs(request).with_groups(list_communicators(report.collectives, report.log, report.rank))
         place = str(rank.reading.trace.parent.relative_to(folder))
-        kept[place] = RankRecord(cap, Cap.SCRIPT, outside, rank.layers, whole.layers, whole.need)
+        kept[place] = record_stage(RankRecord(cap, Cap.SCRIPT, outside), whole, folder)
     return kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,21 +11,17 @@ from ms_tune.dryrun.result import Extrapolation
 from ms_tune.enums import MemoryCategory, RecomputeMode
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.judgement import list_communicators, list_doubts
-from ms_tune.footprint.layers import find_operator
-from ms_tune.pools.pool import replay_workload
-from ms_tune.pools.repeat_layers import repeat_layers
-from ms_tune.pools.settings import infer_settings, make_pool
-from ms_tune.pools.workload import free_order_variants, split_by_pool
-from ms_tune.readers.table import HOST_POOL
+from ms_tune.footprint.whole_stage import replay_stage
 from ms_tune.text import msg
 from ms_tune.units import gib
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import Need, judge
-from ms_tune.verdict.run_record import RankRecord
+from ms_tune.verdict.run_record import RankRecord, StageRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from fractions import Fraction
+    from pathlib import Path
 
     from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.plan import StagePlan
@@ -35,7 +30,6 @@ if TYPE_CHECKING:
     from ms_tune.footprint.breakdown import PeakBreakdown
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import RankReport
-    from ms_tune.pools.workload import Workload
     from ms_tune.verdict.outcome import Verdict
 
 _KEPT = MemoryCategory.ACTIVATIONS
@@ -64,11 +58,12 @@ def derive_stage(
     _, peak, parts = max(moments, key=lambda moment: moment[1])
     sizes = [sum(part.contents.values()) for part in parts]
     (fewest, first), (most, last) = runs[0], runs[-1]
+    footprints = _replay_footprints(peak, readings, factors, fewest)
     return Extrapolation(
         layers=layers,
         from_layers=tuple(count for count, _ in runs),
         peak_bytes=peak,
-        need=_need_of(peak, readings, factors, fewest),
+        need=_need_of(peak, readings, footprints),
         contents={
             content: combine_figures([part.contents[content] for part in parts], factors) for content in CONTENTS
         },
@@ -76,11 +71,28 @@ def derive_stage(
         phases={phase: size for phase, size, _ in moments if phase is not None},
         layer_activations=_layer_activations(parts[0], parts[-1])
         // max(1, _count_not_recomputed(last) - _count_not_recomputed(first)),
+        weights=tuple(factors),
+        replayed=bool(footprints),
+        traces=tuple(reading.trace for reading in readings),
+    )
+
+
+def record_stage(record: RankRecord, whole: Extrapolation, folder: Path) -> RankRecord:
+    """Return the record of a rank of a run folder with its derived stage."""
+    folders = [trace.parent.relative_to(folder).as_posix() for trace in whole.traces]
+    runs = zip(whole.from_layers, whole.weights, folders, strict=True)
+    return replace(
+        record,
+        run_layers=whole.from_layers[0],
+        stage_layers=whole.layers,
+        stage_need=whole.need,
+        stage_runs=tuple(StageRun(*run) for run in runs),
+        replayed=whole.replayed,
     )
 
 
 def judge_stage(
-    request: DryrunRequest, plan: StagePlan, reading: Reading, whole: Extrapolation | None
+    request: DryrunRequest, plan: StagePlan, reading: Reading, whole: Extrapolation | None, folder: Path
 ) -> tuple[RankRecord, Verdict]:
     """Return the record of a stage for other commands, and the verdict about it."""
     run, report = plan.run, reading.report
@@ -97,7 +109,7 @@ def judge_stage(
     record = RankRecord(run.max_device_memory, run.limited_by, outside)
     if whole is not None:
         need = whole.need
-        record = replace(record, run_layers=run.layers, stage_layers=whole.layers, stage_need=need)
+        record = record_stage(record, whole, folder)
     elif plan.reason is not None:
         doubts.append(plan.reason)
         record = replace(record, run_layers=run.layers, stage_layers=plan.full_layers or run.layers)
@@ -158,15 +170,12 @@ def _largest_layer(report: RankReport) -> int:
 
 _NEAR = 0.005  # maximum deviation of the replay's peak, as a share of the derived peak
 _ALIKE = 0.001  # share of a footprint; orders whose footprints differ by less count as one
-_NUMBER = re.compile(r"\d+")
 _PAIR = 2
 
 
-def _need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> Need:
-    # Return the memory that a derived stage needs: its requests, extrapolated from those of its runs, are replayed in
-    # the run's own pool. The replay is used only if its settings reproduce every row of the run, and its peak is the
-    # derived one. Otherwise the result is a range (:meth:`ms_tune.verdict.outcome.Need.of_derived_stage`).
-    footprints = _replay_footprints(peak, readings, factors, layers)
+def _need_of(peak: int, readings: Sequence[Reading], footprints: Sequence[int]) -> Need:
+    # Return the memory that a derived stage needs: a range (:meth:`ms_tune.verdict.outcome.Need.of_derived_stage`) if it was
+    # not replayed.
     if not footprints:
         return Need.of_derived_stage(peak, [(reading.peak_bytes, reading.footprint_bytes) for reading in readings])
     least, most = min(footprints), max(footprints)
@@ -176,31 +185,11 @@ def _need_of(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction]
 
 
 def _replay_footprints(peak: int, readings: Sequence[Reading], factors: Sequence[Fraction], layers: int) -> list[int]:
-    # Return the footprints of the repeated requests, in several orders if the order of the runs differs; empty if the
-    # replay is not reliable.
+    # Return the footprints of the requests of the runs, repeated and replayed in the run's own pool, in several orders if the
+    # order of the runs differs. Empty if the settings do not reproduce every row of the run, or the peak is not the derived one.
     if len(readings) != _PAIR or factors[0].denominator != 1 or factors[0] >= 0:
         return []
-    traced = [_pool_requests(reading) for reading in readings]
-    if any(one is None for one in traced):
-        return []
-    (_, small, called), (pool, large, called_too) = (one for one in traced if one is not None)
-    whole = repeat_layers(small, large, (called, called_too), layers, -int(factors[0]))
-    if whole is None:
-        return []
-    inferred = infer_settings(large, pool)
-    if inferred.mismatches.total:
-        return []
-    orders = [whole.work, *(free_order_variants(whole.work) if whole.moved else ())]
-    found = [replay_workload(order, make_pool(inferred.settings, older=inferred.older)) for order in orders]
-    near = abs(found[0].used_peak - peak) <= _NEAR * peak
-    return [max(one.actual_peak, peak) for one in found] if near else []
-
-
-def _pool_requests(reading: Reading) -> tuple[str, Workload, list[str]] | None:
-    table = reading.report.table
-    pools = split_by_pool(table)
-    pools.pop(HOST_POOL, None)
-    if len(pools) != 1:
-        return None
-    ((name, (work, rows)),) = pools.items()
-    return name, work, [_NUMBER.sub("", f"{table.node.value_at(row)} {find_operator(table, row)}") for row in rows]
+    small, large = ((reading.report.table, reading.report.contents) for reading in readings)
+    found = replay_stage(small, large, layers, -int(factors[0]))
+    near = found is not None and abs(found.replay.used_peak - peak) <= _NEAR * peak
+    return [max(footprint, peak) for footprint in found.footprints] if found is not None and near else []

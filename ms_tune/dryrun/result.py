@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ms_tune.text import msg
@@ -11,6 +11,7 @@ from ms_tune.verdict.outcome import Verdict, no_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from fractions import Fraction
     from pathlib import Path
 
     from ms_tune.dryrun.cann_sim.environment import Backend
@@ -81,6 +82,9 @@ class Extrapolation:
     # The part of them that is activations, of all micro-batches in flight; 0 for a layer that keeps only its input.
     layer_activations: int
     phases: Mapping[Phase, int]  # the peak in each phase of the training step; empty if the phases are unknown
+    weights: tuple[Fraction, ...]  # of the runs, whose sum the stage is
+    replayed: bool  # whether its requests, repeated from those of the runs, could be replayed
+    traces: tuple[Path, ...] = field(compare=False)  # of the runs
 
 
 @dataclass(frozen=True, slots=True, eq=False)

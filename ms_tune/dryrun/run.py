@@ -325,7 +325,7 @@ def _judge_stage(stage: StagePlan, job: _SimulatedJob) -> tuple[StageResult, Ran
 
     readings = [job.readings[_folder_of(run, job.plan)] for run in stage.runs]
     whole = extrapolate_stage(stage, readings)
-    kept, verdict = judge_stage(job.request, stage, readings[0], whole)
+    kept, verdict = judge_stage(job.request, stage, readings[0], whole, job.folder)
     result = StageResult(
         run=stage.run,
         reading=readings[0],

@@ -21,7 +21,7 @@ from ms_tune.readers.memory_block import NEVER_FREED, Frame, parse_users
 from ms_tune.readers.table import NONE, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -135,18 +135,25 @@ def _line_of_buffer(stack: Iterable[Frame]) -> int | None:
 class Contents:
     """The category of every row of a trace."""
 
-    def __init__(self, table: Table, tensors: TensorList | None) -> None:
+    def __init__(
+        self,
+        table: Table,
+        tensors: TensorList | None,
+        listed: Mapping[int, tuple[MemoryCategory, str]] | None = None,
+    ) -> None:
         self._table = table
         self._eager = table.task.rows_in([EAGER])
         # Number of listed tensors without a block; if more than half, the list is of another run and is not used.
-        listed, self.tensors_missing = match_listed_tensors(table, tensors) if tensors else ({}, 0)
+        found, self.tensors_missing = match_listed_tensors(table, tensors) if tensors else ({}, 0)
+        # Category and name of the rows of listed tensors; given for the rows of a derived trace, which has no list.
+        self.listed = found if listed is None else listed
         self._weight = table.kind.rows_in(["Weight"])
         self._parameters = self._weight & ~self._eager
         # The parameter's name by row, where it is known.
         self.names = {row: table.node.value_at(row) for row in np.flatnonzero(self._parameters).tolist()}
-        self.names |= {row: name for row, (_, name) in listed.items()}
+        self.names |= {row: name for row, (_, name) in self.listed.items()}
         self._listed = np.full(len(table), _UNKNOWN, np.int8)
-        for row, (content, _) in listed.items():
+        for row, (content, _) in self.listed.items():
             self._listed[row] = category_code(content)
         self._useful = table.stack.rows_matching(is_useful)
         eager = int(self._eager.sum())

@@ -39,6 +39,7 @@ class VerdictTerms(Record):
     outside: UntracedNeeds  # needs outside the trace
     record: RankRecord | None  # the record of its run
     doubt: Message | None  # why there can be no verdict
+    folder: Path | None = None  # the folder of its run, if `dryrun` wrote it
 
     @property
     def sample(self) -> tuple[int, int] | None:
@@ -47,11 +48,18 @@ class VerdictTerms(Record):
             return None
         return self.record.run_layers, self.record.stage_layers
 
+    @property
+    def stage_layers(self) -> tuple[int, tuple[int, ...]] | None:
+        """Return the numbers of layers of the stage and of the runs that it was extrapolated from; None if it was not."""
+        if self.record is None or not self.record.stage_runs:
+            return None
+        return self.record.stage_layers, tuple(run.layers for run in self.record.stage_runs)
 
-def find_run_record(trace: Path) -> tuple[RunRecord, list[str]]:
-    """Return the record of the trace's run, and the trace's folders within the run, the deepest first.
 
-    Both are empty if ``dryrun`` did not write the trace.
+def find_run_record(trace: Path) -> tuple[RunRecord, list[str], Path | None]:
+    """Return the record of the trace's run, the trace's folders within the run, the deepest first, and the run folder.
+
+    All are empty if ``dryrun`` did not write the trace.
     """
     at = trace.absolute().parent
     for _ in range(_LEVELS):
@@ -60,11 +68,11 @@ def find_run_record(trace: Path) -> tuple[RunRecord, list[str]]:
             if file.is_file() and file.stat().st_size <= _MAX_RECORD_BYTES:
                 run = from_json(json.loads(file.read_bytes()))
                 below = trace.absolute().parent.relative_to(at).parts
-                return run, ["/".join(below[:count]) for count in range(len(below), 0, -1)]
+                return run, ["/".join(below[:count]) for count in range(len(below), 0, -1)], at
         except (OSError, ValueError):
             pass
         at = at.parent
-    return RunRecord(), []
+    return RunRecord(), [], None
 
 
 def is_simulated(statistics: MemoryStatistics) -> bool:
@@ -110,7 +118,7 @@ def collect_terms(
 
     ``most`` is the user's limit of the pool, whatever the device.
     """
-    run, names = find_run_record(files.blocks)
+    run, names, folder = find_run_record(files.blocks)
     record, doubt = run.rank_of(names), run.doubt_about(names)
     statistics = log.statistics if log is not None else None
     real = statistics is not None and bool(statistics.used_mib) and not is_simulated(statistics)
@@ -137,7 +145,7 @@ def collect_terms(
         limit = limit_of(device, cap, by)
     except UsageError as error:
         limit, doubt = limit_of(device), doubt or error.message
-    return VerdictTerms(limit, limit_by, outside, record, doubt)
+    return VerdictTerms(limit, limit_by, outside, record, doubt, folder)
 
 
 def list_doubts(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PARAMETER = "Parameter"  # the "operator" of a named parameter of a graph
 _LAYER_OF_SCOPE, _LAYER_OF_NAME = re.compile(r"/\d+(?=-)"), re.compile(r"\.\d+(?=\.)")
+_USUAL_LAYER = re.compile(r"(?:^|\.)(layers?|blocks?|h)\.(\d+)\.")  # preferred: chunks and copies have numbers, too
 _NAME_LAYER = re.compile(r"(?:^|\.)(\w+)\.(\d+)\.")
 _WRAPPERS = re.compile(r"^(?:Gradients|Default|recompute_Default|recompute_\w+|Grad_\w+)$")
 _CELL = re.compile(r"^(\w+)-\w+$")
@@ -82,10 +83,15 @@ def strip_state_prefix(name: str) -> str:
     return rest if rest and prefix in STATE_PREFIXES else name
 
 
+def search_layer_name(name: str) -> re.Match[str] | None:
+    """Return the match of the layer in a parameter's name: its list and its number; None if not found."""
+    return _USUAL_LAYER.search(name) or _NAME_LAYER.search(name)
+
+
 def parse_layer_name(name: str) -> str:
     """Return the layer of a parameter: ``layers.3`` of ``adam_m.decoder.layers.3.mlp.weight``."""
     name = strip_state_prefix(name)
-    match = _NAME_LAYER.search(name)
+    match = search_layer_name(name)
     if match:
         return f"{match[1]}.{match[2]}"
     parts = name.split(".")

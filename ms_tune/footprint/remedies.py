@@ -28,6 +28,7 @@ from ms_tune.text import Language, Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from fractions import Fraction
 
     from numpy.typing import NDArray
 
@@ -173,6 +174,22 @@ def find_remedies(known: RemedyFacts) -> tuple[MemoryRemedy, ...]:
             price = Text(*(f"{cost}{also}{rough}" for cost, also, rough in zip(price, _AND, method.rough, strict=True)))
         what = (method.name, method.title, freed, after, price, how, method.how_by_dialect, method.command)
         found.append(MemoryRemedy(*what))
+    return tuple(sorted(found, key=lambda remedy: -remedy.bytes_freed))
+
+
+def scale_remedies(
+    peak: int, weights: Sequence[Fraction], runs: Sequence[tuple[int, Sequence[MemoryRemedy]]]
+) -> tuple[MemoryRemedy, ...]:
+    """Return the remedies for a stage whose peak is the weighted sum of those of its runs, each a peak and its remedies."""
+    found = []
+    for remedy in {remedy.name: remedy for _, remedies in runs for remedy in remedies}.values():
+        left = [
+            next((one.peak_after_bytes for one in remedies if one.name == remedy.name), used) for used, remedies in runs
+        ]
+        after = round(sum(weight * size for weight, size in zip(weights, left, strict=True)))
+        freed = min(peak, peak - after)
+        if freed * _LEAST >= peak:
+            found.append(remedy._replace(bytes_freed=freed, peak_after_bytes=peak - freed))
     return tuple(sorted(found, key=lambda remedy: -remedy.bytes_freed))
 
 

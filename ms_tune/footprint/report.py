@@ -14,10 +14,11 @@ from ms_tune.footprint.curve import compute_curve, map_addresses
 from ms_tune.footprint.findings import compare_findings, list_findings
 from ms_tune.footprint.judgement import JudgedRequest, collect_terms, judge_trace
 from ms_tune.footprint.lifetimes import analyse_lifetimes
-from ms_tune.footprint.remedies import RemedyFacts, find_peak_moments, find_remedies, sum_peak_contents
+from ms_tune.footprint.remedies import RemedyFacts, find_peak_moments, find_remedies, scale_remedies, sum_peak_contents
 from ms_tune.footprint.result import MemoryReport, RankReport, describe_tensor, find_tensor
 from ms_tune.footprint.steps import find_spans, find_steps, join_tasks
 from ms_tune.footprint.what_ifs import recompute_all_layers
+from ms_tune.footprint.whole_stage import BlockTrace, derive_stage_trace, measure_host_use
 from ms_tune.readers.folder import RankFiles, find_trace
 from ms_tune.readers.lines import ByteCounter
 from ms_tune.readers.runtime_log import read_communication_order, read_runtime_log
@@ -27,6 +28,10 @@ from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from ms_tune.footprint.judgement import VerdictTerms
+    from ms_tune.footprint.remedies import MemoryRemedy
+    from ms_tune.readers.tracker_tables import Tasks
 
 _LAYER_OF_PARAMETER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,6})\.")
 _MOST_SPANS = 400  # more phases cannot be distinguished in a picture
@@ -89,19 +94,25 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     on_device = everything.on_device()
     table = everything if on_device.all() else everything.select_rows(on_device)
     unread: list[TraceError] = []
-    tasks = _read_optional(lambda path: read_tasks(path, on_bytes), files.tasks, unread)
+    tasks: Tasks | None = _read_optional(lambda path: read_tasks(path, on_bytes), files.tasks, unread)
     graph = _read_optional(
         lambda path: read_tracker_graph(path, on_bytes), files.graph if request.with_graph else None, unread
     )
     log = _read_optional(read_runtime_log, files.log, unread)
     contents = Contents(table, _read_optional(read_tensor_list, files.tensors, unread))
     curve = compute_curve(table)
-    steps = find_steps(table, contents, tasks)
-    parts = break_down_memory(table, contents, curve, curve.peak_tick, lambda row: describe_tensor(table, graph, row))
-    activations = group_activations(table, contents, parts)
     overflow = _read_optional(find_size_overflow, files.graph, unread)
     order = _read_optional(read_communication_order, files.collectives, unread)
     terms = collect_terms(files, log, order, request, request.limit_bytes)
+    verdict = judge_trace(terms, table, curve, log, overflow)
+    host = measure_host_use(everything)
+    stage = derive_stage_trace(terms, BlockTrace(table, contents, graph, host), with_graph=request.with_graph)
+    if stage is not None:
+        table, contents, graph, host = stage
+        curve, tasks, log = compute_curve(table), None, log._replace(statistics=None) if log else None
+    steps = find_steps(table, contents, tasks)
+    parts = break_down_memory(table, contents, curve, curve.peak_tick, lambda row: describe_tensor(table, graph, row))
+    activations = group_activations(table, contents, parts)
     report = RankReport(
         files=files,
         rank=files.rank,
@@ -121,18 +132,41 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         activations=activations,
         recompute=recompute_all_layers(table, contents, curve),
         theory=compare_with_theory(table, contents, parts, lambda row: find_tensor(table, graph, row)),
-        verdict=judge_trace(terms, table, curve, log, overflow),
-        sample=terms.sample,
+        verdict=verdict,
+        sample=terms.sample if stage is None else None,
+        extrapolation=terms.stage_layers if stage is not None else None,
         overflow=overflow,
-        host_rows=len(everything) - len(table),
-        host_bytes=0 if table is everything else compute_curve(everything.select_rows(~on_device)).peak_bytes,
-        host_moved_bytes=int(everything.size[~on_device].sum()),
+        host_rows=host.rows,
+        host_bytes=host.peak_bytes,
+        host_moved_bytes=host.moved_bytes,
         unread=tuple(unread),
     )
     known = RemedyFacts(table, contents, curve, report.recompute, report.lifetimes, report.theory)
     by_phase = sum_peak_contents(known, parts.rows)
     report = replace(report, held_at_peak=by_phase, moments=find_peak_moments(known), remedies=find_remedies(known))
+    if report.sample is not None and (scaled := _scale_remedies(report, terms, request)) is not None:
+        report = replace(report, remedies=scaled, scaled_from=terms.stage_layers)
     return replace(report, findings=list_findings(report))
+
+
+def _scale_remedies(sample: RankReport, terms: VerdictTerms, request: MemoryRequest) -> tuple[MemoryRemedy, ...] | None:
+    # Another phase can have the peak in the whole stage, so real savings can be smaller, but with two runs never larger: the
+    # largest of several sums over layers grows at least linearly.
+    record, folder = terms.record, terms.folder
+    if record is None or folder is None or record.stage_need is None or not record.stage_runs:
+        return None
+    runs = [sample]
+    for run in record.stage_runs[1:]:
+        try:
+            (files,) = find_trace(folder / run.folder).ranks
+            runs.append(analyse_rank(files, request, lambda _: None))
+        except TraceError:
+            return None
+    return scale_remedies(
+        record.stage_need.peak_bytes,
+        [run.weight for run in record.stage_runs],
+        [(run.curve.peak_bytes, run.remedies) for run in runs],
+    )
 
 
 def _read_optional(read: Callable[[Path], Item], path: Path | None, unread: list[TraceError]) -> Item | None:

@@ -56,6 +56,10 @@ class RankReport:
     verdict: Verdict  # whether it fits
     overflow: SizeOverflow | None = None  # a tensor that is larger than its block
     sample: tuple[int, int] | None = None  # layers that the sample ran and that its stage has; None for a whole stage
+    # Layers of the stage and of the runs that all figures are extrapolated from; None if the trace was recorded.
+    extrapolation: tuple[int, tuple[int, ...]] | None = None
+    # The same if the trace is a sample and only the savings of `remedies` are scaled, linearly, to the stage.
+    scaled_from: tuple[int, tuple[int, ...]] | None = None
     host_rows: int = 0  # blocks in the pool of host memory; no other figure includes them
     host_bytes: int = 0  # their peak
     host_moved_bytes: int = 0  # bytes moved to the host during the whole trace

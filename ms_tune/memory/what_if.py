@@ -14,6 +14,7 @@ from ms_tune.footprint.judgement import JudgedRequest, VerdictTerms, collect_ter
 from ms_tune.footprint.layers import find_layer, find_operator, is_parameter, parse_layer_scope
 from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.torch_report import TorchReport, analyse_snapshot
+from ms_tune.footprint.whole_stage import derive_stage_trace, read_block_trace
 from ms_tune.pools.settings import infer_settings
 from ms_tune.pools.torch_replay import Cache, TorchOutcome, change_segments, replay_setting
 from ms_tune.pools.what_if import (
@@ -75,6 +76,8 @@ class WhatIfReport(Record):
     result: WhatIf  # comparison of the settings
     scenarios: tuple[ReplayOutcome, ...]  # the changed allocations
     names: tuple[str, ...]  # operator or parameter of each request, as named in the trace
+    # Layers of the stage and of the runs that its requests are extrapolated from; None if they were recorded.
+    extrapolation: tuple[int, tuple[int, ...]] | None
     seconds: float  # duration of all replays
 
     @property
@@ -101,8 +104,8 @@ class WhatIfReport(Record):
         return self.terms.limit_by
 
     def verdict_about(self, outcome: ReplayOutcome) -> Verdict | None:
-        """Return the verdict on a setting or a what-if; None if the trace is a sample of its stage."""
-        if self.terms.sample is not None:
+        """Return the verdict on a setting or a what-if; None if the trace is only a sample of its stage."""
+        if self.terms.sample is not None and self.extrapolation is None:
             return None
         if outcome.recorded:
             return self.verdict
@@ -122,11 +125,14 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
     """Run all replays of one rank of a run."""
     trace = read_rank(path, request.rank)
     start = time.perf_counter()
-    pool, work, rows = largest_pool(trace.table)
-    on_progress(msg("allocator.progress.infer"), 0)
-    inferred = infer_settings(work, pool, trace.limit_bytes)
     order = read_communication_order(trace.files.collectives) if trace.files.collectives else None
     terms = collect_terms(trace.files, trace.log, order, request, request.max_memory)
+    sample = read_block_trace(trace.files, with_graph=False) if terms.sample is not None else None
+    stage = derive_stage_trace(terms, sample, with_graph=False) if sample is not None else None
+    table = trace.table if stage is None else stage.table
+    pool, work, rows = largest_pool(table)
+    on_progress(msg("allocator.progress.infer"), 0)
+    inferred = infer_settings(work, pool, trace.limit_bytes)
     result = what_if(
         pool,
         inferred,
@@ -134,7 +140,9 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
         lambda done, total: on_progress(msg("allocator.progress.settings"), done / total),
     )
     overflow = find_size_overflow(trace.files.graph) if trace.files.graph else None
-    changes = _changes_to_try(request, inferred.work, _trace_facts(trace, rows))
+    tensors = read_tensor_list(trace.files.tensors) if trace.files.tensors else None
+    contents = Contents(table, tensors) if stage is None else stage.contents
+    changes = _changes_to_try(request, inferred.work, _trace_facts(table, contents, rows))
     return WhatIfReport(
         rank=trace.files.rank,
         others=trace.others,
@@ -142,7 +150,8 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
         verdict=judge_trace(terms, trace.table, compute_curve(trace.table), trace.log, overflow),
         result=result,
         scenarios=tuple(replay_change(change, inferred, result.total) for change in changes),
-        names=tuple(_request_names(trace.table, rows)),
+        names=tuple(_request_names(table, rows)),
+        extrapolation=terms.stage_layers if stage is not None else None,
         seconds=time.perf_counter() - start,
     )
 
@@ -182,9 +191,7 @@ def _request_names(table: Table, rows: list[int]) -> Iterator[str]:
             yield " ".join(part for part in (parse_layer_scope(node), find_operator(table, row)) if part) or "-"
 
 
-def _trace_facts(trace: RankTrace, rows: list[int]) -> TraceFacts:
-    table = trace.table
-    contents = Contents(table, read_tensor_list(trace.files.tensors) if trace.files.tensors else None)
+def _trace_facts(table: Table, contents: Contents, rows: list[int]) -> TraceFacts:
     return TraceFacts(
         last_use=[None if tick < 0 else tick for tick in table.last_user[rows].tolist()],
         content=[CONTENTS[code].value for code in contents.codes[rows].tolist()],

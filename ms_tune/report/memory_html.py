@@ -14,7 +14,7 @@ import html
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ms_tune.readers.table import NONE, Coded
 from ms_tune.report.memory_curve import Bands, bands_of
 from ms_tune.report.memory_json import pair_json, rank_json
 from ms_tune.report.page import LANGUAGES, in_both_languages, table_html, write_document
-from ms_tune.report.words import size_text
+from ms_tune.report.words import drop_installation, listed_numbers, size_text
 from ms_tune.text import Language, Text, lookup, msg, texts_of
 from ms_tune.verdict.outcome import Fit, Verdict
 from ms_tune.version import __version__
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
     from ms_tune.report.console import Console
+    from ms_tune.text import Message
 
 _SHARED = ("memory.content.", "memory.phase.", "memory.severity.", "memory.column.")
 _SCRIPTS = ("data", "timeline", "details", "flame", "addresses", "tables", "main")
@@ -47,6 +48,7 @@ _SCRIPTS = ("data", "timeline", "details", "flame", "addresses", "tables", "main
 POINTS = 6000  # points of a curve
 MOST_BLOCKS = 150_000
 _LEVEL = 6
+_LONGEST = 10_000  # characters of a text that may name files; longer ones are packed data
 _KINDS = {Fit.FITS: "good", Fit.TIGHT: "tight", Fit.DOES_NOT_FIT: "bad", None: "tight"}
 _MOST_WITH_BLOCKS = 4  # ranks; a browser cannot handle the blocks of 32 ranks
 TOP = 100  # number of groups; of changes, a fifth of it
@@ -60,7 +62,7 @@ def memory_page(title: str, data: Mapping[str, object], language: Language, furt
     """
     common = {"version": __version__, "source": title, "language": language.value, "languages": LANGUAGES}
     body = _read_asset("templates", "memory.html").replace("<!-- further -->", further)
-    island = _json_island(as_json({"texts": page_texts(), **common, **data}, None))
+    island = _json_island(_drop_installations(as_json({"texts": page_texts(), **common, **data}, None)))
     return write_document(
         f"{title} – ms-tune memory",
         language,
@@ -71,6 +73,15 @@ def memory_page(title: str, data: Mapping[str, object], language: Language, furt
             "\n".join(_read_asset("templates", f"memory_{name}.js") for name in _SCRIPTS),
         ],
     )
+
+
+def _drop_installations(value: Any) -> Any:  # noqa: ANN401 - JSON
+    # A page is shared: readers need the file of a line of code, not where it is installed.
+    if isinstance(value, str):
+        return value if len(value) > _LONGEST else drop_installation(value)
+    if isinstance(value, dict):
+        return {key: _drop_installations(each) for key, each in value.items()}
+    return [_drop_installations(each) for each in value] if isinstance(value, list) else value
 
 
 @cache
@@ -179,7 +190,7 @@ def _block_columns(blocks: PageBlocks) -> dict[str, object]:
         "leaf": leaves,
         "stack": stack,
         "stacks": [[frames[frame] for frame in each] for each in stacks],
-        "frames": [[frame.file, frame.line, frame.function] for frame in frames],
+        "frames": [[drop_installation(frame.file), frame.line, frame.function] for frame in frames],
         "kind": kind,
         "kinds": list(kinds),
         "tensor": blocks.tensor.codes.tolist(),
@@ -210,7 +221,8 @@ def _path_tree(paths: list[str]) -> tuple[list[list[object]], list[int]]:
 
 def report_html(report: MemoryReport, comparison: Comparison | None, language: Language, further: str = "") -> str:
     """Return the page of a run, compared with another run if given; ``further`` as for :func:`memory_page`."""
-    return memory_page(str(report.source), _page_data(report, comparison), language, further)
+    source = report.source.name if report.source.is_absolute() else str(report.source)
+    return memory_page(source, _page_data(report, comparison), language, further)
 
 
 def _page_data(report: MemoryReport, comparison: Comparison | None) -> dict[str, object]:
@@ -234,7 +246,8 @@ def _rank_data(rank: RankReport, *, with_blocks: bool) -> dict[str, object]:
     return {
         **values,
         "limit_bytes": rank.limit_bytes,
-        "sample": rank.sample,
+        "about": _about_layers(rank),
+        "remedies_hint": _remedies_hint(rank),
         "verdict": _verdict_data(rank.verdict),
         "spans": rank.spans,
         "bands": bands_of(rank, POINTS),
@@ -245,6 +258,20 @@ def _rank_data(rank: RankReport, *, with_blocks: bool) -> dict[str, object]:
         "block_count": count,
         "counted": len(rank.curve.rows),
     }
+
+
+def _about_layers(rank: RankReport) -> Message | None:
+    if rank.extrapolation is not None:
+        layers, runs = rank.extrapolation
+        return msg("memory_html.extrapolated", layers=layers, runs=listed_numbers(runs))
+    return msg("memory_html.sample", run=rank.sample[0], layers=rank.sample[1]) if rank.sample is not None else None
+
+
+def _remedies_hint(rank: RankReport) -> Message:
+    if rank.scaled_from is not None:
+        layers, runs = rank.scaled_from
+        return msg("memory_html.remedies-hint-scaled", layers=layers, runs=listed_numbers(runs))
+    return msg("memory_html.remedies-hint-sample" if rank.sample is not None else "memory_html.remedies-hint")
 
 
 def _verdict_data(verdict: Verdict) -> dict[str, object]:

@@ -84,6 +84,7 @@ def rank_json(rank: RankReport) -> dict[str, object]:
     return {
         "rank": rank.rank,
         "trace": rank.files.blocks,
+        **_layers_json(rank),
         **record_json(rank.curve, *_CURVE),
         "fragmentation_bytes": max(0, rank.curve.footprint_bytes - rank.curve.peak_bytes),
         **_rows_json(rank),
@@ -115,6 +116,18 @@ def rank_json(rank: RankReport) -> dict[str, object]:
         "held_at_peak": [_phase_json(one) for one in rank.held_at_peak],
         "highest": [_phase_json(moment) for moment in rank.moments],
         "activations_by_layer": rank.activations,
+    }
+
+
+def _layers_json(rank: RankReport) -> dict[str, object]:
+    # Layers that the figures are about and that the stage has; both unknown if the trace is not a sample of `dryrun`.
+    whole, scaled = rank.extrapolation, rank.scaled_from
+    layers, full = (whole[0], whole[0]) if whole is not None else rank.sample or (None, None)
+    return {
+        "layers": layers,
+        "full_layers": full,
+        "extrapolated_from_layers": whole and whole[1],
+        "remedies_scaled_from_layers": scaled and scaled[1],
     }
 
 
@@ -214,6 +227,7 @@ def what_if_json(report: WhatIfReport) -> dict[str, object]:
     return {
         "version": VERSION,
         **record_json(report, "rank", "limit_by"),
+        "extrapolated_from_layers": report.extrapolation and report.extrapolation[1],
         "pool": result.pool,
         "rows": report.allocation_count,
         **verdict_json(report.verdict),

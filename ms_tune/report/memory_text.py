@@ -9,6 +9,7 @@ from ms_tune.report.memory_curve import block_graph
 from ms_tune.report.memory_json import methods_after, trace_text
 from ms_tune.report.words import (
     largest_contents,
+    listed_numbers,
     number_or_dash,
     shorten_location,
     show_table,
@@ -20,11 +21,11 @@ from ms_tune.report.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.footprint.breakdown import Holder, LayerActivations, PeakBreakdown
-    from ms_tune.footprint.remedies import ContentBytes, Method
+    from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, Method
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
     from ms_tune.readers.memory_log import MemoryFailure
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
 _HELD = 4  # categories in the line about the peak
 _PARTS, _SHORT, _REMEDIES = 3, 5, 3  # categories, holders and remedies on the short screen
+_SCREEN, _HEADINGS, _FEWEST = 20, 3, 3  # its lines, those of headings besides the remedies', and the fewest holders
 
 
 def show_verdict(report: MemoryReport, console: Console) -> None:
@@ -40,32 +42,57 @@ def show_verdict(report: MemoryReport, console: Console) -> None:
 
 
 def show_summary(report: MemoryReport, console: Console, top: int | None) -> None:
-    """Show the verdict, the peak, its largest parts, and suggestions, each in a few lines."""
+    """Show the verdict, the peak, its largest parts, and suggestions, in a screen of 20 lines."""
     rank = report.worst
-    show_verdict(report, console)
-    _show_trace(rank, len(report.ranks), console)
-    if len(rank.table):
-        peak, footprint = rank.curve.peak_bytes, rank.curve.footprint_bytes
-        at = console.text("memory.show.at-tick", tick=rank.curve.peak_tick, phase=_phase_text(rank, console))
-        said = "peak-line" if footprint else "peak-line-alone"
-        sizes = {"peak": size_text(peak), "footprint": size_text(footprint or peak)}
-        console.write_text(f"memory.show.{said}", at=at, **sizes)
-        contents = {content: amount for content, amount in rank.peak.contents.items() if amount}
-        console.write_text("memory.show.categories", parts=largest_contents(contents, _PARTS, console))
-        console.write_section("memory.show.largest")
-        _show_short(rank.peak.holders[: top or _SHORT], console)
-        console.write_section("remedies.title" if rank.remedies else "remedies.none")
-        for remedy in rank.remedies[:_REMEDIES]:
-            title, price = console.say(remedy.title), console.say(remedy.price)
-            console.write(
-                "  " + console.text("remedies.line", size=size_text(remedy.bytes_freed), title=title, price=price)
-            )
+    before = [next(verdict_lines(rank.verdict, console)), *_trace_lines(rank, len(report.ranks), console)]
+    after = [*_worst_finding(report, console), console.text("memory.show.next", path=report.source)]
+    if not len(rank.table):
+        for line in (*before, *after):
+            console.write(line)
+        return
+    before += _peak_lines(rank, console)
+    title = _remedies_title(rank, console)
+    left = _SCREEN - sum(len(console.wrapped(line)) for line in (*before, *after, title)) - _HEADINGS
+    remedies = [_remedy_line(remedy, console) for remedy in rank.remedies[:_REMEDIES]]
+    while len(remedies) > 1 and left - sum(len(console.wrapped(line)) for line in remedies) < _FEWEST:
+        remedies.pop()
+    left -= sum(len(console.wrapped(line)) for line in remedies)
+    for line in before:
+        console.write(line)
+    console.write_section("memory.show.largest")
+    _show_short(rank.peak.holders[: top or max(_FEWEST, min(_SHORT, left))], console)
+    for line in ("", title, *remedies, *after):
+        console.write(line)
+
+
+def _peak_lines(rank: RankReport, console: Console) -> Iterator[str]:
+    peak, footprint = rank.curve.peak_bytes, rank.curve.footprint_bytes
+    at = console.text("memory.show.at-tick", tick=rank.curve.peak_tick, phase=_phase_text(rank, console))
+    said = "peak-line" if footprint else "peak-line-alone"
+    yield console.text(f"memory.show.{said}", at=at, peak=size_text(peak), footprint=size_text(footprint or peak))
+    contents = {content: amount for content, amount in rank.peak.contents.items() if amount}
+    yield console.text("memory.show.categories", parts=largest_contents(contents, _PARTS, console))
+
+
+def _remedies_title(rank: RankReport, console: Console) -> str:
+    if not rank.remedies:
+        return console.text("remedies.none")
+    if rank.scaled_from is not None:
+        layers, runs = rank.scaled_from
+        return console.text("remedies.title-scaled", layers=layers, runs=listed_numbers(runs))
+    return console.text("remedies.title-sample" if rank.sample is not None else "remedies.title")
+
+
+def _remedy_line(remedy: MemoryRemedy, console: Console) -> str:
+    title, price = console.say(remedy.title), console.say(remedy.price)
+    return "  " + console.text("remedies.line", size=size_text(remedy.bytes_freed), title=title, price=price)
+
+
+def _worst_finding(report: MemoryReport, console: Console) -> Iterator[str]:
     findings = sorted(report.all_findings, key=lambda finding: finding.severity.rank)
-    console.write("")
     if findings:
         more = console.text("memory.show.more-findings", count=len(findings) - 1) if len(findings) > 1 else ""
-        console.write(_finding_title(findings[0], console) + more)
-    console.write_unwrapped(console.text("memory.show.next", path=report.source))
+        yield _finding_title(findings[0], console) + more
 
 
 def _show_short(holders: Sequence[Holder], console: Console) -> None:
@@ -108,15 +135,20 @@ def show_breakdown(parts: PeakBreakdown, console: Console, top: int) -> None:
     _show_groups("layers", parts, console, top)
 
 
-def _show_trace(rank: RankReport, ranks: int, console: Console) -> None:
-    rows = console.text("memory.show.rows", rows=f"{len(rank.table):,}", steps=len(rank.steps.ends))
+def _trace_lines(rank: RankReport, ranks: int, console: Console) -> Iterator[str]:
+    steps = len(rank.steps.ends)
+    if rank.extrapolation is not None:
+        layers, runs = rank.extrapolation
+        rows = console.text("memory.show.extrapolated", layers=layers, runs=listed_numbers(runs), steps=steps)
+    else:
+        rows = console.text("memory.show.rows", rows=f"{len(rank.table):,}", steps=steps)
     if rank.rank is not None:
         rows = console.labelled(console.text("memory.show.rank", rank=rank.rank), rows)
-    console.write(rows + (console.text("memory.show.other-ranks", count=ranks - 1) if ranks > 1 else ""))
+    yield rows + (console.text("memory.show.other-ranks", count=ranks - 1) if ranks > 1 else "")
     if rank.sample is not None:
-        console.write_text("memory.show.sample", run=rank.sample[0], layers=rank.sample[1])
+        yield console.text("memory.show.sample", run=rank.sample[0], layers=rank.sample[1])
     if not len(rank.table):
-        console.write_text("memory.empty")
+        yield console.text("memory.empty")
 
 
 def _phase_text(rank: RankReport, console: Console) -> str:
@@ -130,7 +162,8 @@ def _show_figures(report: MemoryReport, console: Console) -> None:
     rank = report.worst
     for line in verdict_lines(rank.verdict, console):
         console.write(line)
-    _show_trace(rank, len(report.ranks), console)
+    for line in _trace_lines(rank, len(report.ranks), console):
+        console.write(line)
     if not len(rank.table):
         return
     peak, footprint = rank.curve.peak_bytes, rank.curve.footprint_bytes
@@ -157,10 +190,10 @@ def _show_figures(report: MemoryReport, console: Console) -> None:
 def _show_remedies(rank: RankReport, console: Console, top: int) -> None:
     parts = [_content_text(part, console) for part in rank.held_at_peak[:_HELD]]
     console.write_section("remedies.held", parts=console.listed(parts))
+    console.write("")
+    console.write(_remedies_title(rank, console))
     if not rank.remedies:
-        console.write_text("remedies.none")
         return
-    console.write_section("remedies.title")
     rows = [
         [
             size_text(remedy.bytes_freed),

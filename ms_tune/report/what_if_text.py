@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ms_tune.report.words import show_table, verdict_lines, verdict_word
+from ms_tune.report.words import listed_numbers, show_table, verdict_lines, verdict_word
 from ms_tune.units import GIB, gib, mib
 
 if TYPE_CHECKING:
@@ -33,13 +33,18 @@ def show_summary(report: WhatIfReport, console: Console) -> None:
         console.write_unwrapped(
             "  " + console.labelled(console.text(f"allocator.place.{place}"), getattr(lines, place))
         )
-    kept = (result.best, result.best_without_vmm)
+    inexact = bool(result.inferred.mismatches.total)
+    kept = (result.best,) if inexact else (result.best, result.best_without_vmm)  # the screen has eight lines
     _show_settings(report, console, [one for one in result.outcomes if one.recorded or one in kept])
-    _show_finding(report, console)
-    if result.inferred.mismatches.total:
-        _show_proof(report, console)
+    if inexact:
+        console.write(console.paint(console.text("allocator.show.inexact"), "yellow"))
     left = len(result.outcomes) + len(report.scenarios) - 1
-    console.write_text("allocator.show.next", count=left)
+    finding = report.finding
+    if finding is None:
+        console.write_text("allocator.show.next", count=left)
+        return
+    label = console.paint(f"{console.text('cli.warning')}[{finding.id}]", "yellow")
+    console.write_text("allocator.show.next-causes", count=left, finding=label)
 
 
 def show_what_if(report: WhatIfReport, console: Console) -> None:
@@ -47,6 +52,7 @@ def show_what_if(report: WhatIfReport, console: Console) -> None:
     for said, lines in _best_lines(report, console):
         console.write(said)
         _show_lines(lines, console)
+    console.write("")
     _show_settings(report, console, report.result.outcomes)
     _show_finding(report, console)
     console.write("")
@@ -63,6 +69,9 @@ def _show_run(report: WhatIfReport, console: Console) -> None:
     result, inferred = report.result, report.result.inferred
     rank = "" if report.rank is None else console.text("allocator.show.rank", rank=report.rank)
     console.write_text("allocator.show.trace", pool=result.pool, rank=rank, rows=f"{report.allocation_count:,}")
+    if report.extrapolation is not None:
+        layers, runs = report.extrapolation
+        console.write_text("allocator.show.extrapolated", layers=layers, runs=listed_numbers(runs))
     if report.others:
         console.write_text("allocator.show.others", ranks=", ".join(map(str, report.others)))
     lines = result.recorded_outcome.setting_lines
@@ -93,22 +102,25 @@ def _show_proof(report: WhatIfReport, console: Console) -> None:
 def _show_settings(report: WhatIfReport, console: Console, outcomes: Sequence[ReplayOutcome]) -> None:
     rows = [
         (
-            _setting_label(outcome, console),
+            _setting_label(outcome, console, report.extrapolation),
             *(f"{size / GIB:.3f}" for size in (outcome.used_bytes, outcome.actual_bytes, outcome.reserved_bytes)),
             f"{outcome.waste_share:.1%}",
             verdict_word(report.verdict_about(outcome), console),
         )
         for outcome in outcomes
     ]
-    console.write("")
     show_table(console, ("setting", "used", "actual", "reserved", "waste", "verdict"), rows, "allocator")
 
 
-def _setting_label(outcome: ReplayOutcome, console: Console) -> str:
+def _setting_label(
+    outcome: ReplayOutcome, console: Console, extrapolation: tuple[int, tuple[int, ...]] | None = None
+) -> str:
     if (change := outcome.change) is not None:
         subject = console.text(f"memory.content.{change.subject}") if change.by_content else change.subject
         return console.text(f"allocator.scenario.{change.name}", subject=subject, parts=change.parts)
     if outcome.recorded:
+        if extrapolation is not None:
+            return console.text("allocator.setting.extrapolated", layers=extrapolation[0])
         return console.text("allocator.setting.recorded")
     if outcome.name == "vmm":
         return console.text("allocator.setting.vmm")

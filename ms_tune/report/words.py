@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.report.console import Console, fold, pad, terminal_width
+from ms_tune.text import Message, msg
 from ms_tune.units import GIB, KIB, MIB, gib, mib, short_gib
 from ms_tune.verdict.outcome import Fit, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ms_tune.enums import MemoryCategory
 
+_INSTALLATION = re.compile(
+    r"(?:/[^\s/:'\"()]+)*/(?:(?:site|dist)-packages/|lib(?:64)?/python3\.\d+/|mindspore/python/(?=mindspore/)|(?=ms_tune/))"
+)
 _COLOURS = {Fit.FITS: "green", Fit.TIGHT: "yellow", Fit.DOES_NOT_FIT: "red", None: "yellow"}
 
 
@@ -126,6 +131,17 @@ def shorten_location(where: str) -> str:
     parts = where.split("/")
     short = where if len(parts) <= _PARTS else "…/" + "/".join(parts[-_PARTS:])
     return short if len(short) <= _PLACE else "…" + short[1 - _PLACE :]
+
+
+def drop_installation(text: str) -> str:
+    """Shorten paths of installed code in a text: ``mindspore/nn/cell.py:42`` without the folders of the installation."""
+    return _INSTALLATION.sub("", text)
+
+
+def listed_numbers(numbers: Iterable[int]) -> Message:
+    """Return numbers as a list with "and" before the last one."""
+    *some, end = map(str, numbers)
+    return msg("cli.and", some=", ".join(some), end=end)
 
 
 def write_figure(console: Console, text_id: str, amount: str, note: str = "") -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ms_tune.encode import SCHEMA_VERSION, schema_version_of
@@ -18,6 +20,17 @@ FILE = "judged.json"
 RUN_FOLDER = "."  # the run's own folder, in ``Kept.doubts``
 _VERSION = 1
 _DEEPEST = 3  # nesting depth of messages
+_INSIDE = re.compile(r"(?!\.\.)[\w.=+-]+")  # a part of a path that does not lead out of the run folder
+_FRACTION = re.compile(r"-?\d{1,9}(?:/[1-9]\d{0,8})?")
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """A run that a stage was extrapolated from."""
+
+    layers: int
+    weight: Fraction  # the stage is the sum of its runs with these weights
+    folder: str  # the folder of its trace, relative to the run folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +43,8 @@ class RankRecord:
     run_layers: int | None = None  # layers in the run, if its stage has more; None if the whole stage was run
     stage_layers: int = 0  # then the layers of the whole stage
     stage_need: Need | None = None  # the need of the stage; None if it was not extrapolated
+    stage_runs: tuple[StageRun, ...] = ()  # the runs that it was extrapolated from, the smallest first
+    replayed: bool = False  # whether the requests of the stage, repeated from those of its runs, could be replayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +110,10 @@ def _rank_json(rank: RankRecord) -> dict[str, object]:
             "peak": None if need is None else need.peak_bytes,
             "footprint": None if need is None else need.footprint_bytes,
             "least_footprint": None if need is None else need.least_footprint_bytes,
+            "runs": [
+                {"layers": one.layers, "weight": str(one.weight), "folder": one.folder} for one in rank.stage_runs
+            ],
+            "replayed": rank.replayed,
         },
     }
 
@@ -180,7 +199,28 @@ def _with_stage(record: RankRecord, content: Mapping[str, object]) -> RankRecord
     need = None
     if peak is not None and high is not None and low is not None:
         need = Need(peak, high, low, msg("verdict.footprint.kept", layers=layers, run=run_layers))
-    return replace(record, run_layers=run_layers, stage_layers=layers, stage_need=need)
+    runs = content.get("runs")
+    read = [_read_stage_run(one) for one in runs] if isinstance(runs, list) else []
+    known = tuple(one for one in read if one is not None)
+    return replace(
+        record,
+        run_layers=run_layers,
+        stage_layers=layers,
+        stage_need=need,
+        stage_runs=known if len(known) == len(read) else (),
+        replayed=content.get("replayed") is True,
+    )
+
+
+def _read_stage_run(content: object) -> StageRun | None:
+    if not isinstance(content, dict):
+        return None
+    layers, weight, folder = _read_count(content.get("layers")), content.get("weight"), content.get("folder")
+    if layers is None or not isinstance(weight, str) or not isinstance(folder, str):
+        return None
+    if not _FRACTION.fullmatch(weight) or not all(_INSIDE.fullmatch(part) for part in folder.split("/")):
+        return None
+    return StageRun(layers, Fraction(weight), folder)
 
 
 def _read_count(value: object) -> int | None:

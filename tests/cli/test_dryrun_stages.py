@@ -175,6 +175,48 @@ def test_levels_that_need_a_device_are_refused_without_one(ms_tune: Run, level: 
     assert not Path("ms-tune-runs").exists()
 
 
+class TestDerivedStage:
+    """Sixteen layers from runs with four and five: one job for ``memory``, too."""
+
+    @pytest.fixture
+    def run(self, ms_tune: Run) -> Path:
+        ms_tune("--layers", "4", "--stage", "3", "--run-dir", "run", "config.yaml")
+        return Path("run")
+
+    @pytest.mark.parametrize(
+        ("language", "said"), [("en", "16 layers, extrapolated"), ("zh", "共 16 层，由 4 和 5 层的运行外推")]
+    )
+    def test_memory_shows_the_whole_stage(
+        self, run: Path, capsys: pytest.CaptureFixture[str], language: str, said: str
+    ) -> None:
+        assert main(["memory", str(run), "--lang", language]) == 0
+        out = capsys.readouterr().out
+        assert said in out
+        assert "4.00 GiB" in out
+        assert "2.50 GiB" not in out
+        main(["memory", str(run), "--json"])
+        report = json.loads(capsys.readouterr().out)
+        assert (report["peak_bytes"], report["layers"], report["extrapolated_from_layers"]) == (4 * GIB, 16, [4, 5])
+        assert sum(report["categories_at_peak"].values()) == 4 * GIB
+
+    def test_so_does_the_page(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        main(["memory", str(run), "--html", "page.html"])
+        capsys.readouterr()
+        (rank,) = island(Path("page.html").read_text("utf-8"))["ranks"]
+        assert rank["peak_bytes"] == 4 * GIB
+        assert rank["about"]["en"] == "All 16 layers of the stage, extrapolated from runs with 4 and 5 layers."
+
+    def test_without_a_replay_the_sample_is_headed_as_such(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        kept = run / "judged.json"
+        kept.write_text(kept.read_text("utf-8").replace('"replayed": true', '"replayed": false'), encoding="utf-8")
+        main(["memory", str(run)])
+        assert "Sample run: 4 of 16 layers" in capsys.readouterr().out
+        main(["memory", str(run), "--json"])
+        report = json.loads(capsys.readouterr().out)
+        assert (report["layers"], report["full_layers"], report["extrapolated_from_layers"]) == (4, 16, None)
+        assert report["remedies_scaled_from_layers"] == [4, 5]
+
+
 class TestSweep:
     SWEEP = ("--layers", "4", "--stage", "0", "--sweep", "model.model_config.num_hidden_layers=64,32,-1")
 

@@ -8,12 +8,14 @@ import itertools
 import json
 import pickle
 import pickletools
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
+from ms_tune.report.console import text_width
 from tests.memory.reports import LLAMA, QWEN_TINY
 from tests.readers.samples import SMALL, folder
 
@@ -56,6 +58,32 @@ def test_at_a_tick(capsys: pytest.CaptureFixture[str]) -> None:
     assert result["at"]["tick"] == 50
     assert 0 < sum(result["at"]["categories"].values()) < result["peak_bytes"]
     assert main(["memory", str(SMALL / "asc2"), "--at", "99999999999", "--rank", "7"]) == ExitCode.USAGE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", ["80", "140", None])
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("run", [SMALL / "asc2", SMALL / "nn_cnn_pynative", LLAMA, QWEN_TINY], ids=str)
+def test_the_screen_has_twenty_lines(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    run: Path | str,
+    language: str,
+    columns: str | None,
+) -> None:
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    path = folder(run) if isinstance(run, str) else run
+    main(["memory", str(path), "--lang", language])
+    lines = capsys.readouterr().out.splitlines()
+    assert 12 <= len(lines) <= 20
+    assert lines[0].startswith({"en": "memory: ", "zh": "结论："}[language])
+    assert lines[-1].startswith({"en": "next: ", "zh": "下一步："}[language])
+    for line in lines:
+        assert columns is None or text_width(line) <= int(columns) or "ms-tune" in line
+        assert not re.match(r" *[KMG]iB", line), "a unit without its number"
+    for heading in {"en": ("Largest allocations", "Ways to reduce"), "zh": ("最大的占用者", "可降低")}[language]:
+        assert any(line.startswith(heading) for line in lines)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

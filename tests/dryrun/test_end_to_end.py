@@ -54,6 +54,17 @@ def swept_peak(run: RealRun) -> int:
     return peak
 
 
+def memory_report(run: RealRun, *command: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "ms_tune", "memory", *command, str(run.folder), "--json"],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
 def logged_peak(run: RealRun) -> int:
     """MiB."""
     found = re.findall(r"Used peak memory usage \(without fragments\): (\d+)M", run.log)
@@ -191,6 +202,26 @@ class TestDerivedModel:
         derived, whole = (run.json for run in derived_runs)
         for category, amount in whole["categories_at_peak"].items():
             assert derived["extrapolated_categories_at_peak"][category] == pytest.approx(amount, rel=0.001, abs=MIB)
+
+    def test_memory_shows_the_whole_model(self, derived_runs: tuple[RealRun, RealRun]) -> None:
+        derived, whole = (memory_report(run) for run in derived_runs)
+        assert (derived["layers"], derived["full_layers"], derived["extrapolated_from_layers"]) == (6, 6, [2, 4])
+        assert whole["extrapolated_from_layers"] is None
+        for key in (
+            *("peak_bytes", "categories_at_peak", "peak_by_phase", "phase_at_peak", "rows", "step_bytes", "largest"),
+            *("by_layer", "activations_by_layer", "held_at_peak", "theory", "padding_at_peak", "verdict"),
+        ):
+            assert derived[key] == whole[key], key
+        assert derived["footprint_bytes"] == pytest.approx(whole["footprint_bytes"], rel=0.001)
+        assert whole["remedies"]
+        assert derived["remedies"] == whole["remedies"]
+
+    def test_what_if_replays_the_whole_model(self, derived_runs: tuple[RealRun, RealRun]) -> None:
+        derived, whole = (memory_report(run, "what-if") for run in derived_runs)
+        assert derived["extrapolated_from_layers"] == [2, 4]
+        for key in ("used_bytes", "actual_bytes", "reserved_bytes"):
+            assert derived["recorded"][key] == pytest.approx(whole["recorded"][key], rel=0.001)
+        assert [one["used_bytes"] for one in derived["scenarios"]] == [one["used_bytes"] for one in whole["scenarios"]]
 
 
 class TestCommand:

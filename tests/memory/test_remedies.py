@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,14 +17,16 @@ from ms_tune.footprint.lifetimes import analyse_lifetimes
 from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.remedies import (
     ContentBytes,
+    MemoryRemedy,
     RemedyFacts,
     find_remedies,
+    scale_remedies,
     sum_peak_contents,
 )
 from ms_tune.footprint.steps import StepEvidence, Steps
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.memory_block import Frame
-from ms_tune.text import Language
+from ms_tune.text import Language, Text
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of
 from tests.readers.rows import table_from
 from tests.readers.samples import block
@@ -372,3 +375,18 @@ def test_a_weight_in_another_format_stays_unless_layers_are_one_graph() -> None:
     kept = 4 * 600 + 4 * 100 + 1010
     assert peak(one_graph=False) == kept + 4 * 300
     assert peak(one_graph=True) == kept + 300
+
+
+def test_savings_are_scaled_like_the_peak_of_their_runs() -> None:
+    """Ten layers from runs with two and four: a layer has 100 bytes, of which a remedy frees 40."""
+    plain = Text("", "")
+    runs = [
+        (50 + 100 * layers, [MemoryRemedy("recompute", plain, 40 * layers, 50 + 60 * layers, plain, plain, {}, "")])
+        for layers in (2, 4)
+    ]
+    (scaled,) = scale_remedies(1050, [Fraction(-3), Fraction(4)], runs)
+    assert (scaled.bytes_freed, scaled.peak_after_bytes) == (400, 650)
+    nothing_with_two = [(runs[0][0], []), runs[1]]
+    (scaled,) = scale_remedies(1050, [Fraction(-3), Fraction(4)], nothing_with_two)
+    assert scaled.bytes_freed == 4 * 160
+    assert scale_remedies(1050, [Fraction(-3), Fraction(4)], [runs[0], (450, [])]) == ()

@@ -16,9 +16,12 @@ from ms_tune.units import MIB
 
 
 def trained(  # noqa: C901 - the shape of a training step
-    layers: int, steps: int = 2, micro_batches: int = 2, *, recomputed: bool = False
+    layers: int, steps: int = 2, micro_batches: int = 2, *, recomputed: bool = False, late: bool = False
 ) -> tuple[Workload, list[str]]:
-    """A made-up training run: weights, one buffer of gradients, and in each step forward, backward and update."""
+    """A made-up training run: weights, one buffer of gradients, and in each step forward, backward and update.
+
+    ``late`` keeps the output of the last layer until the end of the backward pass.
+    """
     tick, requests, names = 0, [], []
     ends: dict[int, int] = {}
 
@@ -51,7 +54,8 @@ def trained(  # noqa: C901 - the shape of a training step
                 kept.append((hidden, inner))
                 hidden = outer
             grad = make("loss", 90)
-            free(hidden)
+            if not late:
+                free(hidden)
             for before, inner in reversed(kept):
                 again = inner or [make("attention again", 11), make("mlp again", 23)]
                 below = make("grad", 8)
@@ -59,6 +63,8 @@ def trained(  # noqa: C901 - the shape of a training step
                     free(block)
                 grad = below
             free(grad)
+            if late:
+                free(hidden)
         for _ in range(layers):
             if not step:
                 make("state", 60)
@@ -90,14 +96,18 @@ def test_what_is_made_is_the_run_with_all_layers(
     assert one.actual_peak == pytest.approx(other.actual_peak, rel=0.02)
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("recomputed", [False, True])
-@pytest.mark.parametrize("expected", [3, 50])  # layers at most: there are three
-def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(expected: int, *, recomputed: bool) -> None:
-    (small, called), (large, called_too), (whole, _) = (trained(layers, recomputed=recomputed) for layers in (3, 4, 8))
-    made = repeat_layers(small, large, (called, called_too), expected, 4)
+@pytest.mark.parametrize("told", [3, 50])  # layers at most: there are three
+def test_everything_is_made_and_freed_when_the_whole_run_does(told: int, *, recomputed: bool, late: bool) -> None:
+    (small, called), (large, called_too), (whole, names) = (
+        trained(layers, recomputed=recomputed, late=late) for layers in (3, 4, 8)
+    )
+    made = repeat_layers(small, large, (called, called_too), told, 4)
     assert made is not None
-    work = made.work
-    assert lives(work) == lives(whole)
+    assert lives(made.work) == lives(whole)
+    assert made.work.requests == whole.requests
+    assert [called_too[origin.block] for origin in made.origins] == names
 
 
 def test_runs_that_are_no_part_of_each_other_make_nothing() -> None:

@@ -152,3 +152,11 @@ def test_the_block_graph_reaches_its_top_at_the_peak() -> None:
     first, last = int(curve.tick[0]), int(curve.tick[-1])
     column = (curve.peak_tick - first) * 60 // (last - first + 1)
     assert lines[0][column] == "█"
+
+
+def test_a_shared_page_names_code_without_its_installation() -> None:
+    page = report_html(report_of(LLAMA), None, Language.EN)
+    (blocks,) = [unpacked(rank["blocks"]) for rank in data_of(page)["ranks"]]
+    assert any(file.startswith("mindspore/") for file, _, _ in blocks["frames"])
+    for text in (page, *(file for file, _, _ in blocks["frames"])):
+        assert not re.search(r"(?:site|dist)-packages/|/lib/python3", text)

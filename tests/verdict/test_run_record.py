@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from ms_tune.text import msg
 from ms_tune.units import GIB
 from ms_tune.verdict.limit import Cap
 from ms_tune.verdict.outcome import Need, UntracedNeeds
-from ms_tune.verdict.run_record import RankRecord, RunRecord, from_json, to_json
+from ms_tune.verdict.run_record import RankRecord, RunRecord, StageRun, from_json, to_json
 
 FULL = RunRecord(
     "910B4",
@@ -34,6 +35,8 @@ FULL = RunRecord(
             4,
             32,
             Need.of_derived_stage(50 * GIB, [(10, 11), (20, 21)]),
+            (StageRun(4, Fraction(-55, 2), "rank_0"), StageRun(5, Fraction(57, 2), ".layers_5/rank_0/rank_0")),
+            replayed=True,
         ),
         "rank_8": RankRecord(run_layers=4, stage_layers=32),
     },
@@ -53,8 +56,16 @@ def test_what_is_written_is_what_is_read() -> None:
     assert first.stage_need is not None
     assert before.stage_need is not None
     assert first.stage_need.footprint_bytes == before.stage_need.footprint_bytes
+    assert (first.stage_runs, first.replayed) == (before.stage_runs, True)
     assert again.ranks["rank_8"] == FULL.ranks["rank_8"]
     assert again.doubts == FULL.doubts
+
+
+@pytest.mark.parametrize("folder", ["/etc", "../other/rank_0", "rank_0/..", "", 7])
+def test_runs_outside_the_run_folder_are_not_followed(folder: object) -> None:
+    content = json.loads(json.dumps(to_json(FULL)))
+    content["ranks"]["rank_0"]["whole"]["runs"][1]["folder"] = folder
+    assert from_json(content).ranks["rank_0"].stage_runs == ()
 
 
 def test_a_doubt_is_about_a_folder_and_what_is_below_it() -> None:

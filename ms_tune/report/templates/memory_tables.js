@@ -1,7 +1,7 @@
 // Facts, findings, ranks, and the tables of the peak.
 
 function drawFacts() {
-  const { peak_bytes: peak, footprint_bytes: footprint, verdict, rows_dropped: dropped, holes_at_peak: holes, sample } = rank();
+  const { peak_bytes: peak, footprint_bytes: footprint, verdict, rows_dropped: dropped, holes_at_peak: holes, about } = rank();
   const fact = (value, label, note = "", kind = "") =>
     make("div", { className: `fact ${kind}` }, make("b", {}, value), make("span", {}, label),
       note ? make("small", {}, ` · ${note}`) : null);
@@ -9,7 +9,7 @@ function drawFacts() {
   $("facts").replaceChildren(...[
     make("div", { className: `fact verdict ${verdict.kind}` }, make("b", {}, verdict.word[State.language]),
       ...verdict.lines.map((line, at) => make(at ? "small" : "span", {}, line[State.language]))),
-    sample ? make("div", { className: "fact tight" }, make("span", {}, say("sample", { run: sample[0], layers: sample[1] }))) : null,
+    about ? make("div", { className: "fact tight" }, make("span", {}, about[State.language])) : null,
     ...(own ?? [fact(bytes(peak), say("peak"), when(rank().peak_tick)),
       fact(bytes(footprint), say("footprint"), say("fragments", { size: bytes(Math.max(0, footprint - peak)) })),
       fact(bytes(holes.largest_bytes), say("largest-hole"), say("holes", { size: bytes(holes.free_bytes) })),
@@ -51,7 +51,7 @@ const broken = (path) => path.split(/(?<=[/_=])/).flatMap((part, at) => (at ? [m
 const placeCell = (path) => make("td", { className: "w", title: path }, ...broken(near(path)));
 
 function drawRemedies() {
-  const { remedies, held_at_peak: held, peak_bytes: peak } = rank(), section = $("remedies");
+  const { remedies, held_at_peak: held, remedies_hint: hint } = rank(), section = $("remedies");
   section.hidden = !held.length;
   const [comma, opened, closed] = State.language === "zh" ? ["，", "（", "）"] : [", ", " (", ")"];
   const parts = held.slice(0, 4).map(({ phase, category: content, bytes: size }) =>
@@ -59,11 +59,11 @@ function drawRemedies() {
   const lines = remedies.map((remedy) => make("tr", {}, cell(bytes(remedy.bytes_freed), "n"), cell(bytes(remedy.peak_after_bytes), "n"),
     make("td", { className: "w" }, ...broken(remedy.title[State.language])), cell(remedy.price[State.language], "w"),
     make("td", { className: "w" }, ...broken(remedy.how[State.language] ?? remedy.how)),
-    make("td", {}, stripe({ temporaries: remedy.bytes_freed }, peak))));
+    make("td", {}, stripe({ temporaries: remedy.bytes_freed }, remedy.bytes_freed + remedy.peak_after_bytes))));
   const heads = [["frees", "n"], ["leaves", "n"], ["remedy", ""], ["price", ""], ["how", ""]].map(([key, kind]) => [say(`column.${key}`), kind]);
-  section.replaceChildren(make("h2", {}, say("remedies")), make("p", {}, say("held", { parts: parts.join(comma) })),
-    lines.length ? table([...heads, ["", ""]], lines) : make("p", { className: "hint" }, say("no-remedies")),
-    make("p", { className: "hint" }, say("remedies-hint")));
+  section.replaceChildren(make("h2", {}, say("remedies")), make("p", { className: "hint" }, hint?.[State.language] ?? say("remedies-hint")),
+    make("p", {}, say("held", { parts: parts.join(comma) })),
+    lines.length ? table([...heads, ["", ""]], lines) : make("p", { className: "hint" }, say("no-remedies")));
 }
 
 function drawFindings() {
