@@ -318,4 +318,6 @@ def _theory_parts(stages: tuple[StageResult, ...], console: Console) -> Iterator
             rows.append([*numbers, "", "", "", console.text("dryrun.page.unknown")])
     heads = [console.text(f"dryrun.page.{name}") for name in names]
     yield from table_html(console.text("dryrun.page.title"), heads, rows, len(heads) - 1)
-    yield f'<p class="hint">{html.escape(console.text("dryrun.page.hint"))}</p>'
+    small = any(stage.full_layers not in (None, stage.run.layers) for stage in stages)
+    hint = console.text("dryrun.page.hint-sample" if small else "dryrun.page.hint")
+    yield f'<p class="hint">{html.escape(hint)}</p>'

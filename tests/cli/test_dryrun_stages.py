@@ -88,11 +88,12 @@ def test_stages_are_shown_with_the_worst_first(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("columns", ["80", "140"])
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_screen_begins_with_the_verdict_and_has_twelve_lines(
-    monkeypatch: pytest.MonkeyPatch, ms_tune: Run, language: str
+    monkeypatch: pytest.MonkeyPatch, ms_tune: Run, language: str, columns: str
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", columns)
     lines = ms_tune("--layers", "4", "--lang", language, "config.yaml")[1].splitlines()
     assert len(lines) <= 12
     assert lines[0].startswith("memory: fits. Stage 3 needs" if language == "en" else "结论：显存充足。阶段 3 需要")
@@ -205,6 +206,13 @@ class TestDerivedStage:
         (rank,) = island(Path("page.html").read_text("utf-8"))["ranks"]
         assert rank["peak_bytes"] == 4 * GIB
         assert rank["about"]["en"] == "All 16 layers of the stage, extrapolated from runs with 4 and 5 layers."
+
+    def test_so_does_the_page_of_dryrun(self, ms_tune: Run) -> None:
+        ms_tune("--layers", "4", "--stage", "3", "--html", "page.html", "config.yaml")
+        page = Path("page.html").read_text("utf-8")
+        (rank,) = island(page)["ranks"]
+        assert (rank["peak_bytes"], rank["extrapolated_from_layers"]) == (4 * GIB, [4, 5])
+        assert "Measured at the peak of the sample runs" in page
 
     def test_without_a_replay_the_sample_is_headed_as_such(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
         kept = run / "judged.json"

@@ -86,6 +86,18 @@ def test_a_table_is_planned_with_swap(capsys: pytest.CaptureFixture[str], table:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("columns", ["80", "140"])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_screen_has_twelve_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, table: Path, language: str, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["fit", "--table", str(table), "--effort", "quick", "--lang", language]) == ExitCode.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 12, lines
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_answer_comes_first_and_the_page_says_the_same(
     capsys: pytest.CaptureFixture[str], table: Path, tmp_path: Path, language: str
