@@ -11,7 +11,7 @@ from ms_tune.dryrun.result import Extrapolation
 from ms_tune.enums import MemoryCategory, RecomputeMode
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.judgement import list_communicators, list_doubts
-from ms_tune.footprint.whole_stage import replay_stage
+from ms_tune.footprint.whole_stage import ALIKE, replay_stage
 from ms_tune.text import msg
 from ms_tune.units import gib
 from ms_tune.verdict.limit import device_of, limit_of
@@ -169,7 +169,6 @@ def _largest_layer(report: RankReport) -> int:
 
 
 _NEAR = 0.005  # maximum deviation of the replay's peak, as a share of the derived peak
-_ALIKE = 0.001  # share of a footprint; orders whose footprints differ by less count as one
 _PAIR = 2
 
 
@@ -179,7 +178,7 @@ def _need_of(peak: int, readings: Sequence[Reading], footprints: Sequence[int]) 
     if not footprints:
         return Need.of_derived_stage(peak, [(reading.peak_bytes, reading.footprint_bytes) for reading in readings])
     least, most = min(footprints), max(footprints)
-    if most - least <= _ALIKE * most:
+    if most - least <= ALIKE * most:
         return Need(peak, footprints[0], footprints[0], msg("verdict.footprint.replayed"))
     return Need(peak, most, least, msg("verdict.footprint.replayed-orders", low=gib(least), high=gib(most)))
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ms_tune.readers.folder import RankFiles
     from ms_tune.readers.tensors import TrackerGraph
 
+ALIKE = 0.001  # share of a footprint; orders whose footprints differ by less count as one
 _PAIR = 2
 _NUMBER = re.compile(r"\d+")
 _LAST_NUMBER = re.compile(r"-(?:op)?\d+$")
@@ -52,7 +53,7 @@ class StageReplay:
 
     repeated: RepeatedWorkload
     rows: Sequence[int]  # the larger run's row of each of its requests
-    work: Workload  # the requests, freed in the order with the largest footprint
+    work: Workload  # the requests, freed in the order of the runs, or in that with the largest footprint
     replay: Replay  # the replay of `work`
     footprints: tuple[int, ...]  # of all orders that were replayed, that of the runs first
 
@@ -77,7 +78,7 @@ def replay_stage(
     orders = [whole.work, *(free_order_variants(whole.work) if whole.moved else ())]
     replays = [replay_workload(order, make_pool(inferred.settings, older=inferred.older)) for order in orders]
     footprints = tuple(replay.actual_peak for replay in replays)
-    worst = footprints.index(max(footprints))
+    worst = 0 if max(footprints) - min(footprints) <= ALIKE * max(footprints) else footprints.index(max(footprints))
     return StageReplay(whole, rows, orders[worst], replays[worst], footprints)
 
 
