@@ -251,18 +251,18 @@ class Console:
 
     def write(self, text: str) -> None:
         """Write a line of the result, wrapped to the terminal's width; a text with several lines stays as it is."""
-        self.write_unwrapped("\n".join(self.wrapped(text)))
-
-    def wrapped(self, text: str) -> list[str]:
-        """Return the lines in which a line of the result is written."""
         body = text.lstrip("\n")
         if folds() and "\n" not in body and len(body) * 2 > terminal_width():
-            return [*[""] * (len(text) - len(body)), *fold(body, terminal_width())]
-        return text.split("\n")
+            text = "\n".join([*[""] * (len(text) - len(body)), *fold(body, terminal_width())])
+        self.write_unwrapped(text)
 
     def write_text(self, text_id: str, /, **params: object) -> None:
         """Write the text with this ID as a line of the result."""
         self.write(self.text(text_id, **params))
+
+    def count_lines(self, *texts: str) -> int:
+        """Return the number of lines in which lines of the result are written."""
+        return sum(len(fold(text, terminal_width())) if folds() else 1 for text in texts)
 
     def write_section(self, text_id: str, /, **params: object) -> None:
         """Write an empty line and the text with this ID."""

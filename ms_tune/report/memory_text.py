@@ -45,24 +45,26 @@ def show_summary(report: MemoryReport, console: Console, top: int | None) -> Non
     """Show the verdict, the peak, its largest parts, and suggestions, in a screen of 20 lines."""
     rank = report.worst
     before = [next(verdict_lines(rank.verdict, console)), *_trace_lines(rank, len(report.ranks), console)]
-    after = [*_worst_finding(report, console), console.text("memory.show.next", path=report.source)]
-    if not len(rank.table):
-        for line in (*before, *after):
-            console.write(line)
-        return
-    before += _peak_lines(rank, console)
-    title = _remedies_title(rank, console)
-    left = _SCREEN - sum(len(console.wrapped(line)) for line in (*before, *after, title)) - _HEADINGS
-    remedies = [_remedy_line(remedy, console) for remedy in rank.remedies[:_REMEDIES]]
-    while len(remedies) > 1 and left - sum(len(console.wrapped(line)) for line in remedies) < _FEWEST:
-        remedies.pop()
-    left -= sum(len(console.wrapped(line)) for line in remedies)
+    if len(rank.table):
+        before += _peak_lines(rank, console)
+        title = _remedies_title(rank, console)
+        remedies = [_remedy_line(remedy, console) for remedy in rank.remedies[:_REMEDIES]]
+        left = _SCREEN - console.count_lines(*before, title) - _HEADINGS - _count_end(report, console)
+        while len(remedies) > 1 and left - console.count_lines(*remedies) < _FEWEST:
+            remedies.pop()
+        most = top or max(_FEWEST, min(_SHORT, left - console.count_lines(*remedies)))
     for line in before:
         console.write(line)
-    console.write_section("memory.show.largest")
-    _show_short(rank.peak.holders[: top or max(_FEWEST, min(_SHORT, left))], console)
-    for line in ("", title, *remedies, *after):
-        console.write(line)
+    if len(rank.table):
+        console.write_section("memory.show.largest")
+        _show_short(rank.peak.holders[:most], console)
+        for line in ("", title, *remedies):
+            console.write(line)
+    findings = sorted(report.all_findings, key=lambda finding: finding.severity.rank)
+    if findings:
+        more = console.text("memory.show.more-findings", count=len(findings) - 1) if len(findings) > 1 else ""
+        console.write(_finding_title(findings[0], console) + more)
+    console.write_unwrapped(console.text("memory.show.next", path=report.source))
 
 
 def _peak_lines(rank: RankReport, console: Console) -> Iterator[str]:
@@ -88,11 +90,11 @@ def _remedy_line(remedy: MemoryRemedy, console: Console) -> str:
     return "  " + console.text("remedies.line", size=size_text(remedy.bytes_freed), title=title, price=price)
 
 
-def _worst_finding(report: MemoryReport, console: Console) -> Iterator[str]:
-    findings = sorted(report.all_findings, key=lambda finding: finding.severity.rank)
-    if findings:
-        more = console.text("memory.show.more-findings", count=len(findings) - 1) if len(findings) > 1 else ""
-        yield _finding_title(findings[0], console) + more
+def _count_end(report: MemoryReport, console: Console) -> int:
+    # The lines of the worst finding, with the number of the others, and of the next command.
+    more = console.text("memory.show.more-findings", count=len(report.all_findings))
+    titles = [_finding_title(finding, console) + more for finding in report.all_findings]
+    return 1 + max((console.count_lines(title) for title in titles), default=0)
 
 
 def _show_short(holders: Sequence[Holder], console: Console) -> None:

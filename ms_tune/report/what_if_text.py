@@ -33,9 +33,10 @@ def show_summary(report: WhatIfReport, console: Console) -> None:
         console.write_unwrapped(
             "  " + console.labelled(console.text(f"allocator.place.{place}"), getattr(lines, place))
         )
+    kept = (result.best, result.best_without_vmm)
     inexact = bool(result.inferred.mismatches.total)
-    kept = (result.best,) if inexact else (result.best, result.best_without_vmm)  # the screen has eight lines
-    _show_settings(report, console, [one for one in result.outcomes if one.recorded or one in kept])
+    shown = kept[: 1 if inexact else 2]  # the screen has eight lines
+    _show_settings(report, console, [one for one in result.outcomes if one.recorded or one in shown])
     if inexact:
         console.write(console.paint(console.text("allocator.show.inexact"), "yellow"))
     left = len(result.outcomes) + len(report.scenarios) - 1

@@ -18,10 +18,7 @@ from ms_tune.units import MIB
 def trained(  # noqa: C901 - the shape of a training step
     layers: int, steps: int = 2, micro_batches: int = 2, *, recomputed: bool = False, late: bool = False
 ) -> tuple[Workload, list[str]]:
-    """A made-up training run: weights, one buffer of gradients, and in each step forward, backward and update.
-
-    ``late`` keeps the output of the last layer until the end of the backward pass.
-    """
+    """A made-up training run: weights, one buffer of gradients, and in each step forward, backward and update."""
     tick, requests, names = 0, [], []
     ends: dict[int, int] = {}
 
@@ -63,7 +60,7 @@ def trained(  # noqa: C901 - the shape of a training step
                     free(block)
                 grad = below
             free(grad)
-            if late:
+            if late:  # the output of the last layer is kept until the end of the backward pass
                 free(hidden)
         for _ in range(layers):
             if not step:
@@ -96,16 +93,24 @@ def test_what_is_made_is_the_run_with_all_layers(
     assert one.actual_peak == pytest.approx(other.actual_peak, rel=0.02)
 
 
+@pytest.mark.parametrize("recomputed", [False, True])
+@pytest.mark.parametrize("expected", [3, 50])  # layers at most: there are three
+def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(expected: int, *, recomputed: bool) -> None:
+    (small, called), (large, called_too), (whole, _) = (trained(layers, recomputed=recomputed) for layers in (3, 4, 8))
+    made = repeat_layers(small, large, (called, called_too), expected, 4)
+    assert made is not None
+    work = made.work
+    assert lives(work) == lives(whole)
+
+
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("recomputed", [False, True])
-@pytest.mark.parametrize("told", [3, 50])  # layers at most: there are three
-def test_everything_is_made_and_freed_when_the_whole_run_does(told: int, *, recomputed: bool, late: bool) -> None:
+def test_every_request_has_the_ticks_and_the_name_of_the_whole_run(*, recomputed: bool, late: bool) -> None:
     (small, called), (large, called_too), (whole, names) = (
         trained(layers, recomputed=recomputed, late=late) for layers in (3, 4, 8)
     )
-    made = repeat_layers(small, large, (called, called_too), told, 4)
+    made = repeat_layers(small, large, (called, called_too), 3, 4)
     assert made is not None
-    assert lives(made.work) == lives(whole)
     assert made.work.requests == whole.requests
     assert [called_too[origin.block] for origin in made.origins] == names
 
