@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Category
 from ms_tune.encode import record_json
-from ms_tune.report.console import SEVERITY_COLOURS
+from ms_tune.report.console import SEVERITY_COLOURS, folds, terminal_width, wrap
 from ms_tune.text import Language, Text, lookup
 
 if TYPE_CHECKING:
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from ms_tune.lint.rules import CoursePart, RuleEntry, Topic
     from ms_tune.report.console import Console
+
+
+_TITLE_COLUMN = 12  # after the name: an id such as `MST33514` and two gaps
+_TITLE_WIDTH = 24  # at least
 
 
 def write_rule(rule: RuleEntry, console: Console) -> None:
@@ -51,14 +55,18 @@ def write_rule(rule: RuleEntry, console: Console) -> None:
 
 def write_chapters(parts: Sequence[CoursePart], console: Console) -> None:
     """Write one line per check, in the chapters of the reference."""
-    topics = [topic for part in parts for topic in part.topics]
-    width = max(len(rule.name) for topic in topics for rule in topic.rules)
-    for number, topic in enumerate(topics):
+    for number, topic in enumerate(topic for part in parts for topic in part.topics):
         head = console.text("rule.chapter", title=console.say(topic.title), count=len(topic.rules))
         console.write("\n" * bool(number) + console.paint(head, "cyan"))
+        width = max(len(rule.name) for rule in topic.rules)
+        room = max(terminal_width() - width - _TITLE_COLUMN, _TITLE_WIDTH)
         for rule in topic.rules:
+            title = console.say(rule.title)
+            first, *rest = wrap(title, room, prose=True) if folds() else [title]
             name = console.paint(f"{rule.name:<{width}}", SEVERITY_COLOURS[rule.severity])
-            console.write(f"{rule.id}  {name}  {console.say(rule.title)}")
+            console.write_unwrapped(f"{rule.id:<8}  {name}  {first}")
+            for line in rest:
+                console.write_unwrapped(" " * (width + _TITLE_COLUMN) + line)
 
 
 def _write_section(text_id: str, words: str, console: Console) -> None:

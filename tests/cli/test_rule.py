@@ -197,6 +197,14 @@ def test_each_contents_speaks_one_language() -> None:
                 assert re.search("[一-鿿]", line), line
 
 
+def test_titles_continue_below_themselves(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(capsys, "--search", "misspelt-legacy-model-key")[1].splitlines()[1:]
+    column = lines[0].index("A key of")
+    assert len(lines) > 1
+    assert all(len(line) <= 80 and line[:column].isspace() and line[column] != " " for line in lines[1:])
+
+
 def test_checks_are_found_by_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--search", "prefetch")
     assert code == 0
