@@ -1,7 +1,8 @@
-"""What two answers of ms-tune to one command line have unlike, for ``same_answers.py``; two tables tell what is meant to be unlike.
+"""Find differences between two answers of ms-tune to one command line, for ``same_answers.py``; two tables list the intended ones.
 
-Answers in JSON are compared value by value, the items of a list by what they are about (a finding by its check and place);
-the order of fields says nothing. Other answers, and what was told on standard error, are compared line by line.
+Answers in JSON are compared value by value; list items are paired by their subject (a finding by its check and
+position), and
+the order of fields is ignored. Other answers and standard error are compared line by line.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ _TRACE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*")
 
 
 class Answer(NamedTuple):
-    """What one command line came to."""
+    """The answer of ms-tune to one command line."""
 
     code: int | str  # the exit code; a text if there was none
     out: str  # what it wrote to standard output
@@ -108,7 +109,7 @@ class Answer(NamedTuple):
 
     @property
     def trouble(self) -> str | None:
-        """What kept it from being an answer, in a line: an exception that nobody expected, a crash, too long a time."""
+        """Return why there is no valid answer, in one line: an unexpected exception, a crash or a timeout; empty if there is one."""
         if isinstance(self.code, str):
             return self.code
         found = _TRACE.search(self.told)
@@ -116,7 +117,7 @@ class Answer(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """One thing that two answers have unlike."""
+    """One difference between two answers."""
 
     kind: str  # the command and the place in its answer, without numbers of items
     old: object
@@ -124,12 +125,12 @@ class Difference(NamedTuple):
 
     @property
     def change(self) -> str:
-        """From what to what."""
+        """Return the old and the new value as text."""
         return f"{_spelled(self.old)} -> {_spelled(self.new)}"
 
     @property
     def expected(self) -> str | None:
-        """Why it is meant to be; None if it is not."""
+        """Return the reason why the difference is intended; None if it is not."""
         if _words(self.old, self.new):
             return _REWRITTEN
         line = f"{self.kind}: {self.change}"
@@ -137,7 +138,7 @@ class Difference(NamedTuple):
 
 
 def _words(old: object, new: object) -> bool:
-    """Whether two sentences differ in words alone: the new one has no number, and quotes nothing, that the old one had not."""
+    """Return whether two sentences differ in wording only: the new one has no number or quotation that the old one lacks."""
     if isinstance(old, list) and isinstance(new, list):
         return len(old) == len(new) > 0 and all(
             one == other or _words(one, other) for one, other in zip(old, new, strict=True)
@@ -156,7 +157,7 @@ def _spelled(value: object) -> str:
 
 
 def differences(command: str, old: Answer, new: Answer) -> Iterator[Difference]:
-    """All that two answers to the same command line have unlike."""
+    """Yield all differences between two answers to the same command line."""
     if _REFUSED in old.out and _REFUSED not in new.out and "lint" not in command:
         yield Difference(f"{command} of a program", "refused by its parser", "taken")
         return
@@ -176,7 +177,7 @@ def differences(command: str, old: Answer, new: Answer) -> Iterator[Difference]:
 
 
 def _parsed(text: str) -> object:
-    """The values of a JSON object; None of a text that is none."""
+    """Return the parsed JSON object; None if the text is not one."""
     try:
         return json.loads(text) if text.startswith("{") else None
     except ValueError:
@@ -184,7 +185,7 @@ def _parsed(text: str) -> object:
 
 
 def _lines(kind: str, old: str, new: str) -> Iterator[Difference]:
-    """The first lines that are not alike."""
+    """Yield the first lines that differ."""
     before, after = (
         text.splitlines()[:_TOLD_LINES] if kind.endswith("stderr") else text.splitlines() for text in (old, new)
     )
@@ -196,7 +197,7 @@ def _lines(kind: str, old: str, new: str) -> Iterator[Difference]:
 
 
 def _renamed(place: str, value: object) -> object:
-    """A value of the old version's JSON with its fields called as in the new one's."""
+    """Return a value of the old version's JSON with the field names of the new version."""
     if isinstance(value, list):
         return [_renamed(place, item) for item in value]
     if not isinstance(value, dict):
@@ -206,7 +207,7 @@ def _renamed(place: str, value: object) -> object:
 
 
 def _unlike(place: str, old: object, new: object) -> Iterator[Difference]:
-    """What two values of JSON have unlike."""
+    """Yield the differences between two JSON values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for field in old | new:
             inner = f"{place}{field}" if place.endswith(" ") else f"{place}.{field}"
@@ -229,7 +230,7 @@ def _unlike_items(place: str, old: list[object], new: list[object]) -> Iterator[
 
 
 def _either(place: str, old: object, new: object) -> Iterator[Difference]:
-    """What two values have unlike, of which the versions may not both have one."""
+    """Yield the differences between two values, where a value may be missing on either side."""
     if new is NOTHING:
         yield Difference(f"{place} is gone", old, new)
     elif old is NOTHING:
@@ -239,13 +240,13 @@ def _either(place: str, old: object, new: object) -> Iterator[Difference]:
 
 
 def _label(item: object) -> str:
-    """What kind of item it is; empty if it has no name."""
+    """Return the kind of an item; empty if it has no name."""
     found = next((item[name] for name in _LABELS if item.get(name)), "") if isinstance(item, dict) else ""
     return found if isinstance(found, str) else ""
 
 
 def _aligned(old: list[object], new: list[object]) -> Iterator[tuple[object, object]]:
-    """Items with those that are about the same; ``NOTHING`` stands for one that the other list has not."""
+    """Pair the items that describe the same thing; ``NOTHING`` replaces an item that the other list lacks."""
     before, after = ([_about(item) for item in items] for items in (old, new))
     if before == after or max(len(old), len(new)) > _MOST_ALIGNED:
         yield from _padded(old, new)
@@ -258,14 +259,14 @@ def _aligned(old: list[object], new: list[object]) -> Iterator[tuple[object, obj
 
 
 def _about(item: object) -> str:
-    """What an item is about, in a word: only items of one kind at one place have the same."""
+    """Return a key for the subject of an item, unique among items of the same kind and place."""
     if not isinstance(item, dict):
         return json.dumps(item)
     return json.dumps([item.get(name) for name in _ABOUT])
 
 
 def _by_label(old: list[object], new: list[object]) -> Iterator[tuple[object, object]]:
-    """Items with those of the same kind, in their order; they are about different places or say something else."""
+    """Pair items of the same kind by their order, if their place or text differs."""
     left = list(new)
     for item in old:
         other = next((one for one in left if _label(one) == _label(item)), NOTHING)

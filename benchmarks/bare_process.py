@@ -1,8 +1,9 @@
-"""One simulated process with nothing of ms-tune's in it but the model: ``python bare_process.py MODULE job.json``.
+"""Run one simulated process with the model only, without ms-tune's changes: ``python bare_process.py MODULE job.json``.
 
-``benchmarks/dryrun.py`` starts it in the environment of a dryrun. Weights are initialised, stacks are described anew for every operator,
-threads that ask the simulated device for news take what processors are free, and garbage is collected while modules are imported: what
-MindSpore does in simulation if nobody keeps it from that.
+``benchmarks/dryrun.py`` starts it in the environment of a dryrun. Weights are initialised, stacks are formatted again
+for every
+operator, threads that poll the simulated device use idle processors, and garbage is collected during imports: MindSpore's
+default behaviour in simulation.
 """
 
 from __future__ import annotations

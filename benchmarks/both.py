@@ -1,8 +1,9 @@
-"""A dynamic-graph config by its own framework and by the reference transformer: MiB of every stage on both sides.
+"""Compare a dynamic-graph config in its own framework and in the reference transformer: MiB of every stage on both sides.
 
     python benchmarks/both.py CONFIG [OPTION OF dryrun ...]
 
-Run it where the framework is installed (MindFormers 2.x with HyperParallel, or MindSpeed-Core-MS), with that machine's Python.
+Run it where the framework is installed (MindFormers 2.x with HyperParallel, or MindSpeed-Core-MS), with that machine's
+Python.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 
 def stage_figures(words: list[str]) -> dict[str, dict[str, int]]:
-    """What ``dryrun`` finds: bytes by category and at the peak, of each stage."""
+    """Return the bytes of each stage by category and at the peak, from ``dryrun``."""
     command = [sys.executable, "-m", "ms_tune", "dryrun", *words, "--json"]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     found: dict[str, Any] = json.loads(run.stdout) if run.stdout else sys.exit(run.returncode)

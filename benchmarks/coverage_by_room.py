@@ -1,9 +1,10 @@
-"""How much of each room its own tests run: lines and branches, room by room.
+"""Measure how much of each folder its own tests run: lines and branches, folder by folder.
 
-    python benchmarks/coverage_by_room.py [ROOM ...] [--missing]
+    python benchmarks/coverage_by_room.py [FOLDER ...] [--missing]
 
-What only child processes run (dryrun/child, the supervisor of a command and the stand-in of its launchers, the network of
-reference) is not seen by the tracer and is left out; the tests marked `mindspore` run it. Needs the package `coverage`.
+Code that only child processes run (dryrun/child, the supervisor of a command and the stand-in of its launchers, the
+network of
+reference) is not traced and left out; the tests marked `mindspore` run it. Needs the package `coverage`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ IN_CHILDREN = (
 
 
 def measured(room: str, folder: Path) -> dict[str, Any]:
-    """The report of ``coverage json`` about a room after its own tests have run."""
+    """Return the report of ``coverage json`` about a folder after its own tests have run."""
     tests = [str(CHECKOUT / "tests" / folder) for folder in (room, *FURTHER.get(room, ()))]
     environment = {
         **os.environ,

@@ -1,11 +1,13 @@
-"""Measures ``ms-tune dryrun``: the first run, later runs, the same process without ms-tune around it, and four stages.
+"""Measure ``ms-tune dryrun``: the first run, later runs, the same process without ms-tune around it, and four stages.
 
-Run it where the dryrun extra is installed: ``python benchmarks/dryrun.py``. It uses a fresh cache in a temporary folder.
-``--stages`` measures four pipeline stages of an eight-layer Qwen3 of the MindFormers wheel instead. ``--against CHECKOUT`` runs
-this ms-tune and that of another checkout in turn: the packaged model, and two stages of a MindFormers config.
+Run it where the dryrun extra is installed: ``python benchmarks/dryrun.py``. It uses a new cache in a temporary folder.
+``--stages`` measures four pipeline stages of an eight-layer Qwen3 of the MindFormers wheel instead. ``--against
+CHECKOUT`` runs
+this ms-tune and that of another checkout alternately: the packaged model, and two stages of a MindFormers config.
 
-Two processes are compared with: the simulated one as ms-tune starts it, started by hand; and MindSpore alone, which has nothing of
-ms-tune's but the model (``bare_process.py``). Both write the tracker's files, and nobody reads them.
+Two processes serve for comparison: the simulated one as ms-tune starts it, started by hand; and MindSpore alone, with
+only the
+model of ms-tune (``bare_process.py``). Both write the tracker's files, which are not read.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ QWEN3 = "configs/qwen3/pretrain_qwen3_32b_4k.yaml"
 def timed(
     command: list[str], folder: Path, environment: dict[str, str], good: tuple[int, ...] = (0, 1)
 ) -> tuple[float, float, str]:
-    """Seconds and processor seconds of one whole process and its children, and what it printed; 1: it does not fit."""
+    """Return wall-clock and processor seconds of a process with its children, and its output; exit code 1 (does not fit) is allowed."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode not in good:
@@ -60,7 +62,7 @@ def main() -> None:
 
 
 def _measure_overhead(folder: Path, environment: dict[str, str]) -> None:
-    """ms-tune and its process by hand in turn, either first, so that both meet the same load; MindSpore alone once."""
+    """Run ms-tune and its bare process alternately, so that both have the same load; run MindSpore alone once."""
     jobs = {"packaged model, 4 layers": ONE, "one stage of Qwen3, 2 layers": [*DRYRUN, *_one_stage()]}
     for name, command in jobs.items():
         found = json.loads(timed(command, folder, environment)[2])
@@ -84,13 +86,13 @@ def _measure_overhead(folder: Path, environment: dict[str, str]) -> None:
 
 
 def _one_stage() -> list[str]:
-    """The first of two stages of a MindFormers config."""
+    """Return the first of two stages of a MindFormers config."""
     split = ["--set", "parallel_config.pipeline_stage=2", "--set", "model.model_config.offset=0"]
     return ["--layers", "2", "--no-extrapolate", "--stage", "0", *split, _qwen3()]
 
 
 def _bare_run(run: Path, environment: dict[str, str], *, whole: bool) -> tuple[float, float]:
-    """The same job in the same environment, started by hand in a new folder; ``whole``: without what ms-tune does inside."""
+    """Run the same job in the same environment, started by hand in a new folder; ``whole``: without ms-tune's changes inside."""
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
     again = Path(tempfile.mkdtemp(prefix="bare-", dir=run.parent))
     for file in (run / "rank_0").iterdir():
@@ -107,7 +109,7 @@ def _bare_run(run: Path, environment: dict[str, str], *, whole: bool) -> tuple[f
 
 
 def _measure_against(other: Path, folder: Path, environment: dict[str, str]) -> None:
-    """This checkout and another in turn, so that both meet the same load; each with stand-ins of its own."""
+    """Run this checkout and another one alternately, so that both have the same load; each has its own stand-ins."""
     here = Path(__file__).resolve().parents[1]
     two_stages = ["--set", "parallel_config.pipeline_stage=2", "--set", "model.model_config.offset=0", _qwen3()]
     whole = ["--set", "model.model_config.num_hidden_layers=32", *two_stages]
@@ -137,7 +139,7 @@ def _qwen3() -> str:
 
 
 def _measure_stages(folder: Path, environment: dict[str, str]) -> None:
-    """Four pipeline stages of an eight-layer model."""
+    """Measure four pipeline stages of an eight-layer model."""
     config = _qwen3()
     settings = ["--set", "model.model_config.num_hidden_layers=8", "--set", "model.model_config.offset=0"]
     seconds, used, printed = timed([*DRYRUN, *settings, config], folder, environment)

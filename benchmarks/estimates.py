@@ -1,4 +1,4 @@
-"""Highest peaks of dryruns beside the closed-form estimates of ``ms-tune check`` for the same jobs.
+"""Compare highest peaks of dryruns with the closed-form estimates of ``ms-tune check`` for the same jobs.
 
 ``python benchmarks/estimates.py [CONFIG ...]`` (some minutes a config; the packaged templates by default).
 """
@@ -16,7 +16,7 @@ from ms_tune.units import gib
 
 
 def main() -> None:
-    """One row of a table for each config."""
+    """Print one table row per config."""
     packaged = Path(__file__).parents[1] / "yaml_templates"
     for path in map(Path, sys.argv[1:] or sorted(map(str, packaged.glob("*/*.yaml")))):
         estimate = check_job(path).estimate

@@ -1,13 +1,18 @@
-"""Holds what ``ms-tune dryrun --layers N`` derives against the same stages run whole, for each kind of job.
+"""Compare what ``ms-tune dryrun --layers N`` extrapolates with full runs of the same stages, for each kind of job.
 
 Run it where the dryrun extra is installed: ``python benchmarks/extrapolation.py [NAME ...]``, with names or parts of
-names of the jobs to be run; all without one, which takes about an hour on two cores. It prints the table that docs/accuracy-dryrun.md sums up, each
-job's rows as soon as they are known, and of a job that fails why. ``--first-stage`` leaves the other stages out, for half of
-the time. The jobs are published configs with the settings that stand here: smaller models, in which each kind of layer is there often enough that
-most of them are derived. What they need is not the question; whether it is derived right is.
+names of the
+jobs to run; without names it runs all, in about an hour on two cores. It prints the table that docs/accuracy-dryrun.md
+summarises:
+each job's rows as soon as they are known, or why the job fails. ``--first-stage`` leaves out other stages and takes
+half the time.
+The jobs are published configs with the settings below: smaller models with enough layers of each kind that most of them are
+extrapolated. The question is not their memory, but whether extrapolation is correct.
 
-Jobs whose names begin with "Megatron" are launch scripts of MindSpeed-LLM, for the table of docs/megatron.md. They are run where
-``MS_TUNE_TEST_MEGATRON`` names a Python with MindSpore, and Megatron-LM, MindSpeed, MindSpeed-LLM and MSAdapter are on PYTHONPATH.
+Jobs whose names begin with "Megatron" are launch scripts of MindSpeed-LLM, for the table of docs/megatron.md. They run
+where
+``MS_TUNE_TEST_MEGATRON`` names a Python with MindSpore, and Megatron-LM, MindSpeed, MindSpeed-LLM and MSAdapter are on
+PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -82,13 +87,13 @@ INTERLEAVED = {PIPELINE + "pipeline_interleave": True, PIPELINE + "pipeline_sche
 
 @dataclass(frozen=True)
 class Job:
-    """A job.
+    """A job to derive and to run in full.
 
     Attributes:
         config: A config of MindFormers' wheel or of ms-tune.
-        layers: Of the whole model.
-        settings: What is otherwise in it.
-        few: ``--layers`` of the runs that it is derived from.
+        layers: The number of layers of the whole model.
+        settings: Settings that replace those of the config.
+        few: The value of ``--layers`` for the runs that the job is derived from.
         count: The key of the number of layers.
     """
 
@@ -211,9 +216,9 @@ class Script:
     """A launch script.
 
     Attributes:
-        settings: Options otherwise than in :data:`MEGATRON`.
-        devices: Ranks.
-        few: ``--layers``.
+        settings: Options that replace those of :data:`MEGATRON`.
+        devices: The number of ranks.
+        few: The value of ``--layers``.
     """
 
     settings: dict[str, Any]
@@ -249,7 +254,7 @@ SCRIPTS = {
 
 
 def path_of(config: str) -> Path:
-    """The file of a config of ms-tune or of MindFormers' wheel."""
+    """Return the path of a config of ms-tune or of MindFormers' wheel."""
     own = data_folder("yaml_templates") / config
     if own.is_file():
         return own
@@ -258,7 +263,7 @@ def path_of(config: str) -> Path:
 
 
 def launched(job: Script, *arguments: str) -> dict[str, Any]:
-    """What ``ms-tune dryrun --json`` prints about a launch script."""
+    """Return the output of ``ms-tune dryrun --json`` for a launch script."""
     sources = [Path(folder) for folder in os.environ["PYTHONPATH"].split(os.pathsep)]
     home = next(folder for folder in sources if (folder / PROGRAM).is_file())
     options = [word for option, value in job.settings.items() for word in ("--set", f"{option}={value}")]
@@ -279,7 +284,7 @@ def launched(job: Script, *arguments: str) -> dict[str, Any]:
 
 
 def dryrun(job: Job | Script, *arguments: str) -> dict[str, Any]:
-    """What ``ms-tune dryrun --json`` prints about a job."""
+    """Return the output of ``ms-tune dryrun --json`` for a job."""
     if isinstance(job, Script):
         return launched(job, *arguments)
     with tempfile.TemporaryDirectory() as folder:
@@ -294,7 +299,7 @@ def dryrun(job: Job | Script, *arguments: str) -> dict[str, Any]:
 
 
 def _config(job: Job) -> dict[str, Any]:
-    """Its config with its settings, those included that the published config leaves out."""
+    """Return the job's config with its settings, including those that the published config omits."""
     data: dict[str, Any] = yaml.safe_load(path_of(job.config).read_text(encoding="utf-8"))
     for path, value in {**job.settings, job.count: job.layers}.items():
         *parents, last = path.split(".")
@@ -306,7 +311,7 @@ def _config(job: Job) -> dict[str, Any]:
 
 
 def rows(name: str, job: Job | Script) -> list[str]:
-    """A line of the table for each stage."""
+    """Yield one table line per stage."""
     derived = {stage["stage"]: stage for stage in dryrun(job, "--layers", str(job.few))["stages"]}
     whole = {stage["stage"]: stage for stage in dryrun(job, "--layers", "all")["stages"]}
     made = []

@@ -1,7 +1,8 @@
-"""Measures ``ms-tune fit``: the two public cases, an interleaved one, plans simulated a second, random tables.
+"""Measure ``ms-tune fit``: the two public cases, an interleaved one, plans simulated per second, random tables.
 
-``python benchmarks/fit.py [--random N] [--only-random]``: processor seconds of one process; N random tables are planned with little effort, and
-every plan is asked of the pipeline that the tests play through pass by pass.
+``python benchmarks/fit.py [--random N] [--only-random]``: processor seconds of one process; N random tables are planned
+with low
+effort, and every plan is checked with the pipeline that the tests simulate pass by pass.
 """
 
 from __future__ import annotations

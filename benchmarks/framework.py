@@ -1,7 +1,8 @@
-"""Compares the reference transformer's peaks with those of the real framework: ``python benchmarks/framework.py PYTHON``.
+"""Compare the reference transformer's peaks with those of the real framework: ``python benchmarks/framework.py PYTHON``.
 
 PYTHON is that of an environment with MindSpore 2.7, MindFormers 1.6 and ms-tune; further arguments name cases of
-``tests/data/framework_cases.yaml`` (all of them otherwise). Each case is simulated twice, once with the framework's own code.
+``tests/data/framework_cases.yaml`` (all of them otherwise). Each case is simulated twice, once with the framework's own
+code.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Peaks:
     """Bytes at the peak of one pipeline stage.
 
     Attributes:
-        mask: Bytes of the attention mask, which the real run gets as data and the reference run does without.
+        mask: Bytes of the attention mask, which is input data in the real run and missing in the reference run.
     """
 
     stage: int
@@ -40,12 +41,12 @@ class Peaks:
 
     @property
     def difference(self) -> float:
-        """How much more the reference needs, as a part of what the real run needs without the mask."""
+        """Return how much more the reference needs, relative to the real run without the mask."""
         return self.reference / (self.real - self.mask) - 1
 
 
 def configured(base: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
-    """The base with ``section.key`` changed."""
+    """Return the base config with changed values at ``section.key``."""
     config = copy.deepcopy(dict(base))
     for path, value in edits.items():
         section, key = path.split(".", 1)
@@ -54,7 +55,7 @@ def configured(base: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, A
 
 
 def simulated(python: str, folder: Path, devices: int, *options: str) -> dict[str, Any]:
-    """The result of one dryrun."""
+    """Return the result of one dryrun."""
     command = [
         python,
         "-m",
@@ -77,7 +78,7 @@ def simulated(python: str, folder: Path, devices: int, *options: str) -> dict[st
 
 
 def compared(python: str, config: Mapping[str, Any], devices: int) -> Iterator[Peaks]:
-    """The peaks of every stage of a case, from both."""
+    """Return the peaks of every stage of a case, from both sides."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "case.yaml").write_text(yaml.safe_dump(dict(config)), encoding="utf-8")

@@ -1,14 +1,18 @@
-"""Which files of tests notice which mistakes: each mutant of `mutants.py` against every test that runs its function.
+"""Find which test files detect which mutants: each mutant of `mutants.py` runs with every test that executes its function.
 
     python benchmarks/kill_matrix.py [--count 200] [--seed 1] [--rooms dialects ...] [--tests tests -m fast] [--write FILE]
 
-One session of pytest runs all tests once, and `coverage` tells which functions each enters. Then, for each mutant, a fork of that
-session has the functions of the mutant's module replaced by those of the mutant and runs the tests that enter the changed one,
-to the first of each file that fails. So a mutant takes as long as its tests do and nothing is imported anew. What a test starts as a process of its own
-does not see the mutant, and mutants outside of functions are not tried.
+One pytest session runs all tests once, and `coverage` records the functions that each enters. Then, for each mutant, a
+fork of that
+session replaces the functions of the mutant's module and runs the tests that enter the changed one, up to the first
+failure in each
+file. So a mutant takes only the time of its tests, without imports. A process that a test starts does not see the
+mutant, and
+mutants outside functions are not tried.
 
-Printed are the mutants that nothing notices and, for each file of tests, how many it notices, and how many that no other file does:
-a file that is alone with none may go, as far as the mutants can say.
+The output lists mutants that no test detects and, for each test file, how many it detects, and how many only it
+detects: a file
+that alone detects none can be removed, as far as mutants show.
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ def _name_of(code: CodeType) -> str:
 
 
 def function_codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
-    """The code of each function in a module's, by its name and how many of that name stand before it."""
+    """Return the code objects of a module's functions, by name and by number among functions of that name."""
     seen: Counter[str] = Counter()
 
     def walk(outer: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
@@ -79,7 +83,7 @@ def replace_functions(mutant: Mutant) -> None:
 
 @dataclass
 class _Fork:
-    """One mutant being tried."""
+    """A process that tests one mutant."""
 
     mutant: Mutant
     pid: int
@@ -89,7 +93,7 @@ class _Fork:
 
 
 class Matrix:
-    """The plugin: runs each test once, then those that each mutant may trouble."""
+    """A pytest plugin that runs each test once, then for each mutant the tests that it may affect."""
 
     def __init__(self, drawn: Sequence[Mutant], jobs: int) -> None:
         self.drawn, self.jobs = [mutant for mutant in drawn if mutant.function], jobs
@@ -98,7 +102,7 @@ class Matrix:
         self.items: list[pytest.Item] = []
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """In place of pytest's own loop."""
+        """Replace pytest's own loop."""
         seconds, entered = self._run_all(session.items)
         self.items = [item for item in session.items if item.nodeid in seconds]
         print(f"\n{len(self.items)} of {len(session.items)} tests pass, {sum(seconds.values()):.0f} s", flush=True)
@@ -142,7 +146,7 @@ class Matrix:
         print(f"{len(found)} files of {self.tried[str(fork.mutant)]} tests: {fork.mutant}", flush=True)
 
     def _run_all(self, items: Sequence[pytest.Item]) -> tuple[dict[str, float], dict[str, set[str]]]:
-        """Seconds of each test that passes, and the mutants whose function each runs."""
+        """Return the seconds of each passing test, and the mutants whose function each test runs."""
         from coverage import Coverage  # noqa: PLC0415 - only the parent measures
 
         seconds: dict[str, float] = {}
@@ -190,7 +194,7 @@ class Matrix:
         return frozenset(lines)
 
     def _try(self, mutant: Mutant, tests: Sequence[pytest.Item], seconds: Mapping[str, float], write: int) -> None:
-        """In the fork: tell the first test of each file that fails, and end."""
+        """Run the tests in the fork: report the first failing test of each file, then end."""
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)

@@ -1,13 +1,18 @@
-"""Measures ``ms-tune lint`` beside check-jsonschema and cfn-lint, and on a thousand files beside yamllint.
+"""Measure ``ms-tune lint`` compared with check-jsonschema and cfn-lint, and on a thousand files compared with yamllint.
 
-``python benchmarks/lint.py FOLDER [--program FILE] [--peers BIN] [--config FILE]``: FOLDER holds training configs (the
-``configs`` of an installed MindFormers will do), FILE is an installed ``ms-tune`` (else this checkout runs, where nobody has
-parsed the checklists), BIN has the programs ``check-jsonschema``, ``cfn-lint`` and ``yamllint``; without it they are looked
-for on the PATH, and what is not there is left out. The one file is copied, so that no settings of a checkout are read.
+``python benchmarks/lint.py FOLDER [--program FILE] [--peers BIN] [--config FILE]``: FOLDER contains training configs
+(such as
+the ``configs`` of an installed MindFormers), FILE is an installed ``ms-tune`` (default: this checkout, where checklists
+are not
+pre-parsed), BIN has the programs ``check-jsonschema``, ``cfn-lint`` and ``yamllint`` (default: PATH); missing programs
+are left
+out. The one file is copied, so that no settings of a checkout are read.
 
-Every run is a whole process, start-up included. The programs take turns, so that a noisy moment hits all of them, and
-all of them run from compiled modules, as after ``pip install``. check-jsonschema gets the schema that ``ms-tune schema``
-prints; cfn-lint gets a template that has as many lines as the config.
+Every run is a complete process, start-up included. The programs run alternately, so that a disturbance affects all of
+them, and
+all use compiled modules, as after ``pip install``. check-jsonschema gets the schema that ``ms-tune schema`` prints;
+cfn-lint gets
+a template with as many lines as the config.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ FIRST = "ms-tune lint, nothing kept from earlier runs"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a process took: seconds on the wall clock, and of processor time, those of its children included."""
+    """The cost of a process: wall-clock seconds, and processor seconds including its children."""
 
     wall: float
     processor: float
@@ -58,7 +63,7 @@ def cost(command: list[str], environment: Mapping[str, str]) -> Cost:
 
 
 def template(lines: int) -> str:
-    """A CloudFormation template of about as many lines, that cfn-lint finds nothing wrong with."""
+    """Return a CloudFormation template of about this many lines, in which cfn-lint finds no fault."""
     head = ["AWSTemplateFormatVersion: '2010-09-09'", "Description: buckets", "Resources:"]
     bucket = """\
   Bucket{number}:
@@ -80,7 +85,7 @@ def template(lines: int) -> str:
 
 
 def peers(config: Path, folder: Path, programs: str | None, environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """The commands to compare with, those of them that are installed."""
+    """Return the commands to compare with that are installed."""
     schema, like = folder / "schema.json", folder / "template.yaml"
     cost([*LINT[:-1], "schema", "--dialect", "mindformers", "--output", str(schema)], environment)
     like.write_text(template(line_count(config)), encoding="utf-8")
@@ -98,7 +103,7 @@ def peers(config: Path, folder: Path, programs: str | None, environment: Mapping
 
 
 def one_file(config: Path, folder: Path, programs: str | None, environment: Mapping[str, str]) -> None:
-    """One file, each time in a new process."""
+    """Measure one file, each time in a new process."""
     fresh = folder / "fresh"
     commands = {
         "python -c pass": [sys.executable, "-c", "pass"],
@@ -132,17 +137,17 @@ def one_file(config: Path, folder: Path, programs: str | None, environment: Mapp
 
 
 def median(costs: Sequence[Cost]) -> tuple[float, float]:
-    """The medians of both times."""
+    """Return the medians of both times."""
     return statistics.median(one.wall for one in costs), statistics.median(one.processor for one in costs)
 
 
 def line_count(config: Path) -> int:
-    """The lines of a config."""
+    """Return the number of lines of the config."""
     return len(config.read_text(encoding="utf-8").splitlines())
 
 
 def many_files(configs: Sequence[Path], folder: Path, programs: str | None, environment: Mapping[str, str]) -> None:
-    """A folder of a thousand different files, with one process and with two, and with yamllint."""
+    """Measure a folder of a thousand different files, with one process, with two, and with yamllint."""
     folder.mkdir()
     for number in range(COPIES):
         text = configs[number % len(configs)].read_text(encoding="utf-8")
@@ -162,7 +167,7 @@ def many_files(configs: Sequence[Path], folder: Path, programs: str | None, envi
 
 
 def main() -> None:
-    """Measure and print tables."""
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--program", type=Path, help="an installed ms-tune")

@@ -1,8 +1,9 @@
-"""Measures ``ms-tune memory --json`` on large traces, side by side with pandas and polars that only read the file.
+"""Measure ``ms-tune memory --json`` on large traces, compared with pandas and polars that only read the file.
 
-``python benchmarks/memory.py TRACE [ROWS]``: TRACE is a ``memory_block.csv``; with ROWS, a file of so many rows is made of
-it first, by repeating it with later ticks and other addresses. Every run is a process of its own, start-up included; the
-programs take turns, so that a noisy moment hits all of them.
+``python benchmarks/memory.py TRACE [ROWS]``: TRACE is a ``memory_block.csv``; with ROWS, a file with this many rows is
+made from
+it first, by repeating it with later ticks and other addresses. Every run is a separate process, start-up included; the
+programs run alternately, so that a disturbance affects all of them.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def look_at(page: Path) -> None:
 
 
 def measured(command: list[str]) -> tuple[float, float, float]:
-    """Seconds of a process, its seconds on the processors, and the MiB of memory that it needed."""
+    """Return wall-clock seconds, processor seconds and peak MiB of a process."""
     begin = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -112,7 +113,7 @@ def measured(command: list[str]) -> tuple[float, float, float]:
 
 
 def repeated(trace: Path, rows: int, folder: Path) -> Path:
-    """A trace of so many rows: the same steps again and again; what was never freed is freed before the next time."""
+    """Write a trace of this many rows: the same steps repeated; blocks that were never freed are freed before each repetition."""
     header, *lines = trace.read_text(encoding="utf-8").splitlines()
     ticks = 0
     for line in lines:

@@ -1,11 +1,12 @@
-"""What becomes of every training config of MindFormers' source repository with ``ms-tune migrate``: a table.
+"""Show the outcome of ``ms-tune migrate`` for every training config of MindFormers' source repository, as a table.
 
-``python benchmarks/migrate.py REPOSITORY [--to RELEASE] [--model-config PATH] [--tag TAG ...]``: REPOSITORY is a clone of MindFormers with
-its tags (v1.6.0, v1.7.0, v1.8.0 and v1.9.0 are looked at unless others are named). Every YAML with ``run_mode: train`` or ``finetune`` in
-``configs``, ``research`` and ``tests`` counts, a text that several tags have once, with the first of them. PATH is a ``config.json``
-for those whose model stands in a folder.
+``python benchmarks/migrate.py REPOSITORY [--to RELEASE] [--model-config PATH] [--tag TAG ...]``: REPOSITORY is a clone of
+MindFormers with its tags (default: v1.6.0, v1.7.0, v1.8.0 and v1.9.0). Every YAML with ``run_mode: train`` or
+``finetune`` in
+``configs``, ``research`` and ``tests`` counts; a text in several tags counts once, for the first of them. PATH is a
+``config.json`` for configs whose model is in a folder.
 
-Groups of configs with the same outcome are one row of the table; ``--each`` gives every config its own.
+Groups of configs with the same outcome are one table row; ``--each`` prints a row per config.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ ROOMS = ("configs", "research", "tests")
 
 
 def git(repository: Path, *words: str) -> str:
-    """What git prints."""
+    """Return the output of a git command."""
     program = shutil.which("git") or "git"
     done = subprocess.run([program, "-C", str(repository), *words], check=False, capture_output=True)
     if done.returncode:
@@ -46,7 +47,7 @@ def git(repository: Path, *words: str) -> str:
 
 
 def configs(repository: Path, tags: list[str]) -> Iterator[tuple[str, str, str]]:
-    """Every training config: its tag, its path and its text, each text once."""
+    """Yield every training config once: its tag, its path and its text."""
     seen: set[str] = set()
     for tag in tags:
         for path in git(repository, "ls-tree", "-r", "--name-only", tag, *ROOMS).splitlines():
@@ -60,7 +61,7 @@ def configs(repository: Path, tags: list[str]) -> Iterator[tuple[str, str, str]]
 
 
 def outcome(found: Migration) -> str:
-    """What became of a config, in a few words."""
+    """Describe in a few words how a config was migrated."""
     hanging = [one for one in found.questions if one.why and one.why.id == "migrate.why.hangs"]
     if hanging:
         return "written with questions: the model stands in `pretrained_model_dir`, which is not here"

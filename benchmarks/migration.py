@@ -1,9 +1,11 @@
-"""Simulates configs of the static graph and what ``ms-tune migrate`` makes of them, and holds one side against the other.
+"""Simulate configs of the static graph and their results of ``ms-tune migrate``, and compare both sides.
 
-Run it where the dryrun extra is installed: ``python benchmarks/migration.py [NAME ...]``, with names or parts of names of the
-jobs to be run; all without one, which takes six minutes on two cores. It prints the table of benchmarks/README.md, each job's rows as soon
-as they are known. The weights and optimizer state of a stage stand beside what theory says of both sides; of the dynamic side
-what is above theory is the copy of the weights that it computes with.
+Run it where the dryrun extra is installed: ``python benchmarks/migration.py [NAME ...]``, with names or parts of names
+of the
+jobs to run; without names it runs all, in six minutes on two cores. It prints the table of benchmarks/README.md, each
+job's rows as
+soon as they are known. Weights and optimizer state of a stage are shown with the theory of both sides; on the dynamic side
+the excess over theory is the copy of the weights for computation.
 """
 
 from __future__ import annotations
@@ -125,7 +127,7 @@ JOBS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def config(model: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """The base with a model and some settings at dotted keys."""
+    """Return the base config with a model and settings at dotted keys."""
     made = copy.deepcopy(BASE)
     made["model"]["model_config"] |= model
     for dotted, value in settings.items():
@@ -142,7 +144,7 @@ def config(model: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows(name: str, memory: dict[str, Any]) -> list[str]:
-    """A row for each stage: what both sides hold, how far it is from theory, and whether the difference adds up."""
+    """Yield a row per stage: the memory of both sides, their distance from theory, and whether the difference is explained."""
     made = []
     for stage in memory["stages"]:
         kept = [

@@ -1,8 +1,9 @@
-"""Simulates training configs of MindFormers one after another and prints a table: ``python benchmarks/models.py``.
+"""Simulate training configs of MindFormers one after another and print a table: ``python benchmarks/models.py``.
 
-Without arguments every training config in the installed MindFormers is taken; arguments name configs, and a ``key=value``
-among them is set in each (``pretrained_model_dir=FOLDER`` for those that leave the model's sizes to a ``config.json``).
-Two layers of the first pipeline stage are run. This is how docs/dryrun-models.md is made.
+Without arguments it runs every training config of the installed MindFormers; arguments name configs, and a ``key=value``
+among them is set in each (``pretrained_model_dir=FOLDER`` for those whose model sizes are in a ``config.json``). Two
+layers of
+the first pipeline stage run. docs/dryrun-models.md is made with this script.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ PROGRESS = re.compile(r"(?m)^(simulating|warning|  hint): .*\n?")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one config.
+    """The result of one config.
 
     Attributes:
-        peak: Bytes; None if there is no figure.
-        weights: Bytes of them at the peak.
-        optimizer: Bytes of the optimizer's state at the peak.
-        agrees: Whether MindSpore's log has the same peak.
-        reason: Why there is none.
-        seconds: From start to end.
+        peak: Peak bytes; None if there is no figure.
+        weights: Bytes of weights at the peak.
+        optimizer: Bytes of optimizer state at the peak.
+        agrees: Whether MindSpore's log reports the same peak.
+        reason: Why there is no figure.
+        seconds: Run time.
     """
 
     peak: int | None
@@ -51,7 +52,7 @@ class Outcome:
 
 
 def training_configs() -> Iterator[Path]:
-    """The installed MindFormers' own configs that train."""
+    """Return the training configs of the installed MindFormers."""
     for file in metadata.files("mindformers") or ():
         path = Path(str(file.locate()))
         if path.suffix != ".yaml" or "configs" not in path.parts:
@@ -62,7 +63,7 @@ def training_configs() -> Iterator[Path]:
 
 
 def simulated(config: Path, settings: Sequence[str]) -> Outcome:
-    """The outcome of one dryrun."""
+    """Return the outcome of one dryrun."""
     edits = [part for setting in settings for part in ("--set", setting)]
     shape = ["--layers", str(LAYERS), "--stage", "0", "--no-extrapolate"]
     begin = time.monotonic()
@@ -83,7 +84,7 @@ def simulated(config: Path, settings: Sequence[str]) -> Outcome:
 
 
 def row(config: Path, outcome: Outcome) -> str:
-    """One line of the table."""
+    """Return one table line."""
     name = "/".join(config.parts[-2:])
     if outcome.peak is None:
         return f"| `{name}` | {outcome.reason.splitlines()[0]} | | | | {outcome.seconds:.0f} |"

@@ -1,4 +1,4 @@
-"""What `mutants.py` may change in a module, and the mutants that it draws of it."""
+"""Define the changes that `mutants.py` may make in a module, and draw mutants from them."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Mutant:
     """One changed module.
 
     Attributes:
-        path: The module, from the checkout.
-        function: The function that was changed; empty at the top of a module.
-        line: Where.
+        path: The module, relative to the checkout.
+        function: The changed function; empty at module level.
+        line: The changed line.
         change: The statement before and after, in one line.
         text: The module with the change.
     """
@@ -61,17 +61,17 @@ class Mutant:
 
     @property
     def room(self) -> str:
-        """The room of the module."""
+        """Return the folder of the module."""
         return self.path.split("/")[1]
 
     def __str__(self) -> str:
-        """Its place and its change."""
+        """Return the position and the change as text."""
         return f"{self.path}:{self.line} {self.function}: {self.change}"
 
 
 @dataclass(frozen=True)
 class Site:
-    """Something that can be changed: how, and back."""
+    """A place that can be changed, with functions to change it and to restore it."""
 
     line: int
     statement: ast.stmt
@@ -81,7 +81,7 @@ class Site:
 
 
 def sites(tree: ast.Module) -> Iterator[Site]:
-    """Everything in a module that can be changed, but types, decorators and texts."""
+    """Yield everything in a module that can be changed, except types, decorators and texts."""
     yield from (site for site in _sites(tree, "", None) if not _is_same_bound(site))
 
 
@@ -102,12 +102,12 @@ def _sites(node: ast.AST, function: str, statement: ast.stmt | None) -> Iterator
 
 
 def _is_promise(node: ast.AST) -> bool:
-    """Whether it is the ``strict=True`` of a ``zip``: no input makes the lengths differ, or it would be an error of ours."""
+    """Return whether a node is the ``strict=True`` of a ``zip``: no input makes the lengths differ, except through a defect of ms-tune."""
     return isinstance(node, ast.keyword) and node.arg == "strict" and ast.unparse(node.value) == "True"
 
 
 def _is_same_bound(site: Site) -> bool:
-    """Whether only the last digits of a bound on what is read or tried change: 10,001 layers in place of 10,000."""
+    """Return whether only the last digits of a limit change, such as 10,001 layers instead of 10,000."""
     statement = site.statement
     if site.function or not isinstance(statement, ast.Assign) or not _BOUND.match(ast.unparse(statement.targets[0])):
         return False
@@ -119,7 +119,7 @@ def _is_same_bound(site: Site) -> bool:
 
 
 def _value(node: ast.expr) -> float | None:
-    """The value of a number, or of a product, power or shift of such numbers."""
+    """Return the value of a number, or of a product, power or shift of numbers."""
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
         return node.value
     if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTED:
@@ -164,7 +164,7 @@ def _swaps(items: list[Any], place: int, new: ast.AST) -> Iterator[tuple[Callabl
 
 
 def mutants(checkout: Path, rooms: list[str], count: int, seed: int) -> list[Mutant]:
-    """So many mutants of these rooms, drawn from all their sites alike."""
+    """Return this many mutants of these folders, drawn uniformly from all places."""
     trees = {
         path: ast.parse(path.read_text("utf-8"))
         for room in rooms
@@ -185,7 +185,7 @@ def mutants(checkout: Path, rooms: list[str], count: int, seed: int) -> list[Mut
 
 
 def _change(before: str, after: str) -> str:
-    """A line before and after: of a long one, what is around the change."""
+    """Return a line before and after the change; a long line is shortened to the part around the change."""
     pairs = enumerate(zip(before, after, strict=False))
     at = next((place for place, pair in pairs if pair[0] != pair[1]), min(len(before), len(after)))
     return " -> ".join(line[max(0, at - 50) : at + 50].strip() for line in (before, after))

@@ -1,15 +1,19 @@
-"""How many small mistakes in the code the tests notice: random mutants of some rooms, each run against its room's tests.
+"""Count the small mistakes in the code that the tests detect: random mutants of some folders, each run with the folder's tests.
 
     python benchmarks/mutants.py [--count 60] [--seed 1] [--rooms layers trace ...] [--jobs 2]
 
-A mutant changes one thing: a comparison, an operator, a number, a condition, `and` for `or`, `continue` for `break`, or what
-is returned. Two kinds are not drawn, as no user could tell them: a bound on what is read or tried (``_MOST...``, ``_MAX...``,
-``_LONGEST...``, ``_LARGEST...``) of 100 and more that changes by a tenth at most, and ``zip(strict=True)`` made lax.
+A mutant changes one thing: a comparison, an operator, a number, a condition, `and` for `or`, `continue` for `break`, or a
+returned value. Two kinds are excluded, because users cannot notice them: a limit on input or tries (``_MOST...``,
+``_MAX...``,
+``_LONGEST...``, ``_LARGEST...``) of 100 or more that changes by at most a tenth, and ``zip(strict=True)`` made lax.
 
-The tests are those of the room, of the commands and rooms that build upon it, and of the oracles that hold it (`mutant_tests.json`):
-all are part of the suite. They run in a copy of the checkout, those that take little first, and end at the first that fails; before
-that they have to pass in it without a mutant. A mutant has three times the processor time that they took then. Mutants that
-nobody could notice stand with their reasons in `equivalent_mutants.json`; every other survivor is listed at the end.
+The tests are those of the folder, of the commands and folders that use it, and of its oracles (`mutant_tests.json`);
+all are
+part of the suite. They run in a copy of the checkout, short ones first, up to the first failure; they must first pass
+there without
+a mutant. A mutant has three times the processor time that they took then. Mutants that cannot be noticed are listed
+with their
+reasons in `equivalent_mutants.json`; every other survivor is listed at the end.
 """
 
 from __future__ import annotations
@@ -48,9 +52,9 @@ MARKED = ("fast", "not fast and not mindspore")
 
 
 def copy_of_checkout(place: Path, rooms: list[str]) -> Path:
-    """A copy of what git knows, without anything compiled.
+    """Return a copy of the files that git tracks, without compiled ones.
 
-    The rooms' modules are written as mutants are, without comments, so that no test is content or discontent with those.
+    The modules of these folders are written like mutants, without comments, so that no test depends on comments.
     """
     names = subprocess.run(["git", "ls-files", "-z"], cwd=CHECKOUT, check=True, capture_output=True).stdout  # noqa: S607 - git of the developer
     for name in filter(None, names.decode().split("\0")):
@@ -65,7 +69,7 @@ def copy_of_checkout(place: Path, rooms: list[str]) -> Path:
 
 
 def tests_of(module: str, checkout: Path) -> list[str]:
-    """The files of tests that hold a module: those that import it, its room's, the others; of a room, those of all its modules."""
+    """Return the test files of a module (those that import it, those of its folder, then others), or of all modules of a folder."""
     below = module.split("/", 1)[1]
     room = below.split("/")[0]
     places = [f"tests/{room}"]
@@ -87,9 +91,9 @@ def tests_of(module: str, checkout: Path) -> list[str]:
 
 
 def run_tests(checkout: Path, tests: list[str], limits: Sequence[int | None]) -> tuple[str, list[float]]:
-    """How the tests end (the first failure, "too slow", or "" if they all pass), and seconds of processor time.
+    """Return how the tests end (the first failure, "too slow", or "" if all pass) and their processor seconds.
 
-    First those that take little, then the others; each of the two has its limit and its seconds.
+    Short tests run first, then the others; each group has its own time limit.
     """
     taken = []
     for marked, limit in zip(MARKED, limits, strict=True):
@@ -123,7 +127,7 @@ def _run_marked(checkout: Path, marked: list[str], limit: int | None) -> tuple[s
 
 
 def limits_of(room: str, checkout: Path) -> list[int]:
-    """The seconds that a mutant of a room has; ends if its tests fail without a mutant."""
+    """Return the time limits in seconds for mutants of a folder; exit if its tests fail without a mutant."""
     end, taken = run_tests(checkout, tests_of(f"ms_tune/{room}", checkout), [None] * len(MARKED))
     if end:
         sys.exit(f"the tests of {room} do not pass without a mutant: {end}")
@@ -132,7 +136,7 @@ def limits_of(room: str, checkout: Path) -> list[int]:
 
 
 def try_mutant(mutant: Mutant, checkout: Path, limits: list[int]) -> str:
-    """How the tests of its room end with a mutant in this copy, which is as before afterwards."""
+    """Return how the tests of its folder end with a mutant in this copy; the copy is restored afterwards."""
     module = checkout / mutant.path
     before = module.read_text("utf-8")
     _write(module, mutant.text)
@@ -142,7 +146,7 @@ def try_mutant(mutant: Mutant, checkout: Path, limits: list[int]) -> str:
 
 
 def _write(module: Path, text: str) -> None:
-    """Another text of a module, and nothing compiled of it, which would be taken for that of any file of its size and second."""
+    """Write another text of a module, and remove its compiled file, which Python would use for any text of equal size and time."""
     module.write_text(text, "utf-8")
     for compiled in (module.parent / "__pycache__").glob(f"{module.stem}.*.pyc"):
         compiled.unlink()

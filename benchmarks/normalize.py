@@ -1,4 +1,4 @@
-"""Measures ``normalize-recompute`` on a plan as big as they come, as a multiple of an empty Python process.
+"""Measure ``normalize-recompute`` on a very large plan, as a multiple of an empty Python process.
 
 1,000 layers on 64 stages of 8 chunks, with full, selective and communication recompute; the goal is 0.3 s, start-up
 included. Then 1,000 and 10,000 layers that all swap and recompute, each named in every list: ten times the layers
@@ -20,7 +20,7 @@ SWAPPING = (1000, 10_000)
 
 
 def config() -> str:
-    """The config."""
+    """Return the config."""
     extra, cells = LAYERS % (STAGES * CHUNKS), STAGES * CHUNKS
     flat = [int(cell < extra) for cell in range(cells)]
     offset = [flat[start : start + STAGES] for start in range(0, cells, STAGES)]
@@ -39,7 +39,7 @@ recompute_config:
 
 
 def swapping(layers: int) -> str:
-    """A config in which every layer is named in every list."""
+    """Return a config in which every list names every layer."""
     numbers = list(range(layers))
     return f"""
 parallel_config: {{pipeline_stage: 2}}
@@ -50,14 +50,14 @@ recompute_config: {{recompute: {numbers}, select_recompute: {{mul: {numbers}, ad
 
 
 def seconds(arguments: list[str]) -> float:
-    """Wall-clock seconds of one Python process."""
+    """Return the wall-clock seconds of one Python process."""
     start = time.perf_counter()
     subprocess.run([sys.executable, *arguments], capture_output=True, check=False)
     return time.perf_counter() - start
 
 
 def main() -> None:
-    """Interleave the commands, so that a noisy moment hits all of them, and print medians."""
+    """Run the commands alternately, so that a disturbance affects all of them, and print medians."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "big.yaml"
         file.write_text(config())

@@ -1,8 +1,12 @@
-"""Measures ``ms-tune metrics`` and ``ms-tune profile`` on large files made for it, beside a program that only reads them.
+"""Measure ``ms-tune metrics`` and ``ms-tune profile`` on large generated files, compared with a program that only reads them.
 
-``python benchmarks/performance.py [LOG_MB] [TRACE_MB]`` (by default 1000 and 500). Two logs: one of nothing but steps, which is the worst, and
-one in which a line of a hundred is a step, as debugging leaves them. Processor seconds, start-up included, of the command and of a program that
-reads the file; the most memory that was resident; and the seconds by the clock of both where the file is on the disk and not in memory.
+``python benchmarks/performance.py [LOG_MB] [TRACE_MB]`` (by default 1000 and 500). There are two logs: one of steps
+only, which is
+the worst case, and one with one step in a hundred lines, as in debugging. The output has processor seconds, start-up
+included, of
+the command and of a program that reads the file; the peak resident memory; and wall-clock seconds of both with the file
+on disk
+and not in memory.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ def _write_log(log: Path, size: int, every: int) -> int:
 
 
 def _repeat_trace(trace: Path, size: int) -> None:
-    """The same step again and again, later each time."""
+    """Repeat the same step with increasing times."""
     events = json.loads(trace.read_text("utf-8"))
     heads = [event for event in events if event["ph"] == "M"]
     others = [event for event in events if event["ph"] != "M"]
@@ -83,7 +87,7 @@ def _show(name: str, file: Path, arguments: list[str]) -> None:
 
 
 def _forget(file: Path) -> None:
-    """Take a file out of the page cache."""
+    """Remove a file from the page cache."""
     descriptor = os.open(file, os.O_RDONLY)
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -91,7 +95,7 @@ def _forget(file: Path) -> None:
 
 
 def _run(arguments: list[str]) -> tuple[float, int, float]:
-    """Processor seconds, the most kibibytes resident, and seconds by the clock."""
+    """Return processor seconds, peak resident KiB and wall-clock seconds."""
     begin = time.monotonic()
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)

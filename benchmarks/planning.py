@@ -1,9 +1,11 @@
-"""Measures ``ms-tune memory plan`` beside a plain greedy, omnimalloc, and what others published.
+"""Measure ``ms-tune memory plan`` compared with a simple greedy algorithm, omnimalloc, and published results.
 
 ``python benchmarks/planning.py [--peer PYTHON] FILE...``: FILE is a placement problem (CSV) or a ``memory_block.csv``;
-without any, problems are generated. PYTHON is an interpreter that has omnimalloc 1.0.0 (it needs a newer NumPy than
-MindFormers allows, so it wants an environment of its own). The plain greedy places blocks by size, each at the lowest
-address where it fits, in numpy. Seconds are wall clock; processor seconds tell more on a busy machine.
+without any, problems are generated. PYTHON is an interpreter with omnimalloc 1.0.0, in a separate environment because
+it needs a
+newer NumPy than MindFormers allows. The greedy algorithm places blocks by size, each at the lowest possible address, in
+NumPy.
+Seconds are wall-clock; processor seconds are more meaningful on a busy machine.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ def main() -> None:
 
 
 def measure(path: Path, arguments: argparse.Namespace, folder: Path) -> None:
-    """One problem, everybody in turn."""
+    """Measure one problem with every allocator in turn."""
     problem = problem_of_csv(path, None) if is_placement_csv(path) else problem_of_trace(path, None, None)[0]
     name = path.name.split(".")[0] if is_placement_csv(path) else path.parent.name
     bound = int(compress_lives(problem).live.max())
@@ -109,7 +111,7 @@ def measure(path: Path, arguments: argparse.Namespace, folder: Path) -> None:
 
 
 def ask(python: str, peer: str, path: Path) -> tuple[int | None, float]:
-    """Height and seconds of one allocator of omnimalloc; no height if it failed or took far too long."""
+    """Return height and seconds of one allocator of omnimalloc; no height if it failed or timed out."""
     begin = time.perf_counter()
     command = [python, "-c", _PEER, str(path), peer, str(TIME_LIMIT)]
     try:
@@ -121,7 +123,7 @@ def ask(python: str, peer: str, path: Path) -> tuple[int | None, float]:
 
 
 def write(problem: PackingProblem, path: Path) -> Path:
-    """The problem as CSV."""
+    """Write the problem as CSV."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("id", "lower", "upper", "size"))
@@ -131,12 +133,12 @@ def write(problem: PackingProblem, path: Path) -> Path:
 
 
 def enumerate_rows(rows: zip[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Rows with their numbers in front."""
+    """Return the rows with their numbers."""
     return [(number, *row) for number, row in enumerate(rows)]
 
 
 def generated(folder: Path) -> list[Path]:
-    """Problems whose best height is known, and one as large as SOMAS's of a network of 2.6 billion parameters."""
+    """Generate problems whose optimum is known, and one as large as that of SOMAS for a network of 2.6 billion parameters."""
     files = []
     for count, ticks, seed in ((150, 70, 1), (200, 100, 2), (300, 150, 3)):
         files.append(write(cut(count, ticks, 1 << 20, seed), folder / f"cut{count}.{1 << 20}.csv"))
@@ -145,7 +147,7 @@ def generated(folder: Path) -> list[Path]:
 
 
 def cut(count: int, ticks: int, height: int, seed: int) -> PackingProblem:
-    """A rectangle cut into pieces: the bound is its height, and reached without any hole."""
+    """Cut a rectangle into pieces: its height is the lower bound, and a plan without holes reaches it."""
     random = np.random.default_rng(seed)
     pieces = [(0, ticks, 0, 1024)]
     while len(pieces) < count:
@@ -165,7 +167,7 @@ def cut(count: int, ticks: int, height: int, seed: int) -> PackingProblem:
 
 
 def network(count: int) -> PackingProblem:
-    """Forward and backward of a deep network: saved activations, temporaries, gradients."""
+    """Generate forward and backward pass of a deep network: saved activations, temporaries, gradients."""
     random = np.random.default_rng(0)
     at = np.sort(random.integers(0, count, count))
     saved = random.random(count) < 0.3  # noqa: PLR2004 - share of saved activations

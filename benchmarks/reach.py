@@ -1,11 +1,12 @@
-"""Which functions of ms-tune no file that people have ever enters: where to look before anything is added.
+"""List functions of ms-tune that no real file ever enters, to find code before adding more.
 
     python benchmarks/reach.py FOLDER... [--examples] [--commands all] [--releases 1.6 2.1] [--report FILE]
 
-Every file of the folders is given to each command that takes it, as ``same_answers.py`` does (its options hold here, too), and
-``coverage`` notes the lines that run. Per room, then per module, it prints how many lines stand in functions that nothing entered,
-and with ``--report`` it writes those functions with their lines as JSON. What a command starts as a process of its own (dryrun's
-children, the reference) is not seen; neither is what only ``fit``, ``dryrun`` and the commands about ms-tune itself run.
+Every file of the folders is given to each command that accepts it, as in ``same_answers.py`` (whose options apply), and
+``coverage`` records the executed lines. By folder, then by module, it prints the number of lines in functions that were
+never
+entered; ``--report`` writes those functions with their lines as JSON. Child processes of a command (dryrun's children, the
+reference) are not traced; code that only ``fit``, ``dryrun`` and the commands about ms-tune itself run is missing, too.
 Needs the package `coverage`.
 """
 
@@ -40,7 +41,7 @@ _USUAL = ("lint", "normalize-recompute", "check", "migrate", "memory", "metrics"
 
 
 class Function(NamedTuple):
-    """A function that nothing entered."""
+    """A function that was never entered."""
 
     module: str  # its file, below the package
     name: str
@@ -72,7 +73,7 @@ def run_tasks(tasks: Sequence[Task], data_file: Path, seconds: int) -> None:
 
 
 def functions_without_lines(module: Path, ran: frozenset[int]) -> Iterator[Function]:
-    """The functions of a module of which no line of the body ran; those within one of these are part of it."""
+    """Return the functions of a module without an executed line in the body; functions inside such a function belong to it."""
 
     def visit(node: ast.AST, prefix: str) -> Iterator[Function]:
         for child in ast.iter_child_nodes(node):
@@ -90,7 +91,7 @@ def functions_without_lines(module: Path, ran: frozenset[int]) -> Iterator[Funct
 
 
 def unreached(data_files: Sequence[Path]) -> list[Function]:
-    """The functions of the package that none of the measured processes entered."""
+    """Return the functions of the package that no measured process entered."""
     from coverage import CoverageData  # noqa: PLC0415 - as above
 
     ran: dict[str, set[int]] = {}
@@ -107,7 +108,7 @@ def unreached(data_files: Sequence[Path]) -> list[Function]:
 
 
 def print_figures(functions: Sequence[Function]) -> None:
-    """Lines of functions that nothing entered, by room and module, the most first."""
+    """Print the lines of functions that were never entered, by folder and module, largest first."""
     rooms, modules = Counter[str](), Counter[str]()
     for one in functions:
         rooms[one.module.partition("/")[0]] += one.lines
@@ -136,7 +137,7 @@ def measure(tasks: Sequence[Task], chosen: argparse.Namespace, scratch: Path) ->
 
 
 def main() -> None:
-    """Measure, or run one share of what is to be measured."""
+    """Measure, or run one share of the work."""
     parser: Any = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument(

@@ -1,7 +1,7 @@
-"""Measures the replay of a trace in MindSpore's pool: processor time, side by side with polars that only reads the file.
+"""Measure the replay of a trace in MindSpore's pool: processor time, compared with polars that only reads the file.
 
-``python benchmarks/replay.py TRACE``: TRACE is a ``memory_block.csv``. The rows are checked first: a replay that is fast
-and wrong is worth nothing. The programs take turns, so that a noisy moment hits both; the least of five runs counts.
+``python benchmarks/replay.py TRACE``: TRACE is a ``memory_block.csv``. The rows are checked first: a replay must be correct
+before its speed matters. The programs run alternately, so that a disturbance affects both; the fastest of five runs counts.
 """
 
 from __future__ import annotations

@@ -1,17 +1,22 @@
-"""Shows whether two versions of ms-tune say the same of the files in some folders: how to see that a change of the code changes no answer.
+"""Check whether two versions of ms-tune give the same answers for the files in some folders, before and after a change of the code.
 
-    python benchmarks/same_answers.py OLD_PYTHON NEW_PYTHON FOLDER... [--old-results FILE] [--examples] [--zh] [--releases 1.6 2.1]
+    python benchmarks/same_answers.py OLD_PYTHON NEW_PYTHON FOLDER... [--old-results FILE] [--examples] [--zh]
+    [--releases 1.6 2.1]
 
-OLD_PYTHON is an interpreter with the old version installed; NEW_PYTHON runs the ms-tune of this checkout (``--old-checkout`` and
+OLD_PYTHON is an interpreter with the old version installed; NEW_PYTHON runs the ms-tune of this checkout
+(``--old-checkout`` and
 ``--new-checkout`` name others). Every config, launch script, settings file, trace, log and snapshot, and every Python file
-that names MindSpore, is given to each command of ``COMMANDS`` that takes it. Exit codes, what is written as JSON and what is
-told on standard error are compared, and differences counted by kind. Those of the tables in ``answer_differences.py`` are
-meant; any other ends it with exit code 1. Answers that neither version gives (exceptions that nobody expected, crashes, more
-than ``--seconds``) are listed.
+that names MindSpore, is given to each command of ``COMMANDS`` that accepts it. Exit codes, JSON output and standard error
+are compared, and differences counted by kind. Differences listed in ``answer_differences.py`` are intended; any other
+one ends
+it with exit code 1. Command lines that neither version can answer (unexpected exceptions, crashes, more than
+``--seconds``) are
+listed.
 
-``--examples`` adds the bad and good examples of the old version's checks, and the templates, examples and test data beside it.
-``--old-results`` keeps the old version's answers for the next time. They hold as long as the old version and all in the file's folder
-are the same; remove FILE if what lies elsewhere and is named there, or the Python packages beside ms-tune, have changed.
+``--examples`` adds the bad and good examples of the old version's checks, and its templates, examples and test data.
+``--old-results`` stores the old version's answers for the next time. They are valid while the old version and all files
+in the
+folder are unchanged; remove FILE if files elsewhere that are named there, or other installed Python packages, have changed.
 """
 
 from __future__ import annotations
@@ -65,7 +70,7 @@ _MINDSPORE = re.compile(rb"mindspore|msadapter")
 
 
 def files_of(folder: Path) -> Iterator[str]:
-    """What commands are given of a folder: its files, and folders that a run has written, with "/" behind them."""
+    """Return the inputs for commands in a folder: its files, and folders written by a run, which end with "/"."""
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in SKIPPED)
         if any(map(_RUN_FOLDER.fullmatch, (*folders, *files))):
@@ -77,7 +82,7 @@ def files_of(folder: Path) -> Iterator[str]:
 
 
 def tasks_of(folders: Sequence[Path], chosen: argparse.Namespace) -> list[Task]:
-    """All command lines, those about a file one after the other."""
+    """Return all command lines, grouped by file."""
     names = list(COMMANDS) if "all" in chosen.commands else chosen.commands
     forms = [(name, *COMMANDS[name]) for name in names]
     for release in chosen.releases:
@@ -102,11 +107,11 @@ def tasks_of(folders: Sequence[Path], chosen: argparse.Namespace) -> list[Task]:
 
 
 class Kept:
-    """The old version's answers, in a file.
+    """The old version's answers, stored in a file.
 
     Args:
-        file: A data base; it may be there already.
-        version: A word that no other version has.
+        file: A database, which may exist already.
+        version: A unique digest of the version.
     """
 
     def __init__(self, file: Path, version: str) -> None:
@@ -115,7 +120,7 @@ class Kept:
         self._base.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, whole INTEGER, answer BLOB)")
 
     def missing(self, tasks: Sequence[Task]) -> list[Task]:
-        """The command lines that have to be answered: also those that had no answer, which may have been chance."""
+        """Return the command lines that need an answer, including those that failed before, which may have been chance."""
         known = {key for (key,) in self._base.execute("SELECT key FROM answers WHERE whole")}
         return [task for task in tasks if task.key(self._version) not in known]
 
@@ -129,13 +134,13 @@ class Kept:
         self._base.commit()
 
     def answer(self, task: Task) -> Answer:
-        """One of them."""
+        """Return one stored answer."""
         row = self._base.execute("SELECT answer FROM answers WHERE key = ?", (task.key(self._version),)).fetchone()
         return Answer(*json.loads(zlib.decompress(row[0])))
 
 
 def show_progress(who: str, found: Iterable[tuple[Task, Answer]], count: int) -> Iterator[tuple[Task, Answer]]:
-    """Answers, with a line about how far it is on standard error."""
+    """Yield the answers, and show the progress on standard error."""
     begin = time.monotonic()
     for number, one in enumerate(found, start=1):
         yield one
@@ -170,7 +175,7 @@ def compare(old: Kept, new: Iterable[tuple[Task, Answer]], most: int) -> int:
 
 
 def _show(heading: str, groups: dict[str, list[tuple[Task, str]]], most: int) -> None:
-    """Groups of differences, the largest first, with examples of each from some files."""
+    """Print groups of differences, largest first, with examples from some files."""
     for kind, found in sorted(groups.items(), key=lambda group: -len(group[1])):
         print(f"{heading}, {len(found)} times: {kind}")
         examples: dict[str, str] = {}
@@ -201,7 +206,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Ask both versions, and compare."""
+    """Query both versions, and compare."""
     chosen = _arguments()
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name).resolve()

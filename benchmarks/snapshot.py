@@ -1,7 +1,8 @@
-"""A generated snapshot of PyTorch's allocator: what reading, replaying and drawing it costs beside ``pickle.load``.
+"""Measure reading, replaying and drawing of a generated snapshot of PyTorch's allocator, compared with ``pickle.load``.
 
-``python benchmarks/snapshot.py MEGABYTES [FOLDER] [--unlike]``: one training step of 600 blocks is repeated until the file is that
-large; with ``--unlike`` each step is drawn anew, so that none is like another. Each figure is of a process of its own.
+``python benchmarks/snapshot.py MEGABYTES [FOLDER] [--unlike]``: one training step of 600 blocks is repeated until the
+file is
+this large; with ``--unlike`` each step is drawn separately, so that all differ. Each figure comes from a separate process.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 def cost(command: list[str]) -> dict[str, float]:
-    """Seconds of the clock and of the processor, and the most MiB that were resident."""
+    """Return wall-clock seconds, processor seconds and peak resident MiB."""
     begin = time.monotonic()
     child = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -64,7 +65,7 @@ def cost(command: list[str]) -> dict[str, float]:
 
 
 def write(path: Path, size: int, *, unlike: bool) -> None:
-    """A snapshot of about so many bytes."""
+    """Write a snapshot of about this many bytes."""
     pool = TorchPool(TorchSettings(padding=NPU_PADDING))
     first = step(pool, 5)
     again = step(pool, 5)  # from the second step on nothing is taken from the device, and all steps are alike
@@ -83,7 +84,7 @@ def write(path: Path, size: int, *, unlike: bool) -> None:
 
 
 def step(pool: TorchPool, seed: int) -> list[dict[str, object]]:
-    """The events of a step that allocates blocks and frees them in another order."""
+    """Return the events of a step that allocates blocks and frees them in another order."""
     random, events, live = Random(seed), [], []  # noqa: S311 - sizes of a benchmark
     stacks = [
         [

@@ -1,4 +1,4 @@
-"""Measures how long the commands that need no MindSpore take, as a multiple of an empty Python process.
+"""Measure the run time of the commands that do not need MindSpore, as a multiple of an empty Python process.
 
 ``python benchmarks/startup.py CONFIG`` with any config that ``lint`` and ``normalize-recompute`` read.
 """
@@ -14,14 +14,14 @@ RUNS = 15
 
 
 def seconds(arguments: list[str]) -> float:
-    """Wall-clock seconds of one Python process."""
+    """Return the wall-clock seconds of one Python process."""
     start = time.perf_counter()
     subprocess.run([sys.executable, *arguments], capture_output=True, check=False)
     return time.perf_counter() - start
 
 
 def main() -> None:
-    """Interleave the commands, so that a noisy moment hits all of them, and print medians."""
+    """Run the commands alternately, so that a disturbance affects all of them, and print medians."""
     config = sys.argv[1]
     commands = {
         "python -c pass": ["-c", "pass"],

@@ -1,7 +1,8 @@
-"""The answers of one version of ms-tune to many command lines, for ``same_answers.py``.
+"""Run many command lines with one version of ms-tune, for ``same_answers.py``.
 
-Processes of the version's own interpreter answer one command line after the other: starting one for each would take most of the
-time. One that crashes or takes too long is replaced. They run this script, which needs nothing of ms-tune but its ``main``.
+Processes of the version's own interpreter answer one command line after the other: starting one for each would take
+most of the
+time. A process that crashes or times out is replaced. They run this script, which needs only ``main`` of ms-tune.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Task(NamedTuple):
     file: str  # below the folder; with "/" behind it, a folder
 
     def key(self, version: str) -> str:
-        """What an answer is kept by: the version, the command line, what the file holds, and all beside and below it."""
+        """Return the key of a stored answer: the version, the command line, and the contents of the file and its folder."""
         path = self.folder / self.file
         head = json.dumps([version, self.words, self.folder.name, self.file, _held(path.parent)])
         return hashlib.sha256(f"{head}{_held(path)}".encode()).hexdigest()
@@ -55,7 +56,7 @@ class Task(NamedTuple):
 
 @cache
 def _held(path: Path) -> str:
-    """A word for what is in a file, or in a folder and all below it."""
+    """Return a digest of a file, or of a folder with all its contents."""
     if path.is_dir():
         inner = [one for one in sorted(path.iterdir()) if one.name not in SKIPPED]
         content = "".join(f"{one.name} {_held(one)}\n" for one in inner).encode()
@@ -68,10 +69,10 @@ class Version:
     """One version of ms-tune.
 
     Args:
-        python: An interpreter.
-        checkout: Where it imports ms-tune from; None for what is installed.
-        scratch: A folder that there is not yet, for what the version keeps.
-        limit: The longest that an answer may take, in seconds.
+        python: The interpreter.
+        checkout: The folder that ms-tune is imported from; None for the installed package.
+        scratch: A folder to create for the version's files.
+        limit: The timeout of an answer in seconds.
     """
 
     def __init__(self, python: str, checkout: Path | None, scratch: Path, limit: float) -> None:
@@ -92,7 +93,7 @@ class Version:
                 shutil.copytree(self.package.parent / name, into / name)
 
     def digest(self) -> str:
-        """A word that no other version has."""
+        """Return a digest that is unique to the version."""
         found = hashlib.sha256(self._command[0].encode())
         for place in (self.package, *(self.package.parent / name for name in _DATA)):
             for file in sorted(place.rglob("*")):
@@ -101,7 +102,7 @@ class Version:
         return found.hexdigest()
 
     def answers(self, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Answer]]:
-        """Answers to command lines, in their order; so many processes run at once."""
+        """Yield the answers to command lines in order, with this many processes in parallel."""
         chunks: list[list[Task]] = []
         for task in tasks:
             if not chunks or len(chunks[-1]) == _CHUNK or chunks[-1][0].folder != task.folder:
@@ -112,7 +113,7 @@ class Version:
                 yield from found
 
     def _run(self, *words: str) -> str:
-        """What this script prints with the version's interpreter."""
+        """Return the output of this script with the version's interpreter."""
         run = subprocess.run(
             [*self._command, *words],
             env=self._environment,
@@ -127,7 +128,7 @@ class Version:
         return run.stdout
 
     def _answers(self, tasks: Sequence[Task]) -> list[tuple[Task, Answer]]:
-        """The answers to command lines that run in the same folder."""
+        """Yield the answers to command lines that run in the same folder."""
         found: list[tuple[Task, Answer]] = []
         while len(found) < len(tasks):
             with subprocess.Popen(
@@ -168,7 +169,7 @@ class Version:
 
 
 def _answer_command_lines() -> None:
-    """In the version's process: tell where ms-tune is, and answer each command line of standard input."""
+    """Print the location of ms-tune, then answer each command line of standard input; runs in the version's process."""
     run: Any = import_module("ms_tune.cli.main").main
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -192,7 +193,7 @@ def _is_there(module: str) -> bool:
 
 
 def _write_examples(into: Path) -> None:
-    """In the version's process: each example in a folder, with settings that say what it is and how it is checked."""
+    """Write each example into a folder, with settings that state its kind and check; runs in the version's process."""
     # The module of releases, by its names from today's back to the first.
     name = next(one for one in ("facts.query", "facts.releases", "frameworks.releases") if _is_there(f"ms_tune.{one}"))
     releases: Any = import_module(f"ms_tune.{name}")

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Provide fixtures and markers for all tests."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ _READERS = {
 
 
 def pytest_configure() -> None:
-    """All that is collected lives to the end: looking for rubbish among it takes a fifth of the collection's time."""
+    """Stop garbage collection during test collection: all objects stay alive, and searching them takes a fifth of the time."""
     gc.disable()
 
 
 def pytest_unconfigure() -> None:
-    """What the tests of this process shared goes."""
+    """Remove the files that the tests of this process shared."""
     scratch.remove()
 
 
 def pytest_collection_finish() -> None:
-    """From here on rubbish is looked for among what tests make."""
+    """Start garbage collection for objects that tests create."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of the same name
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what is fast; and where several processes test (``-n 2 --dist loadgroup``), what one process does alone.
+    """Mark fast tests; with several processes (``-n 2 --dist loadgroup``) also group tests that must share a process.
 
-    Runs of the real MindSpore are shared by the tests of a room that look at them: in two processes each would be made twice.
+    Runs of the real MindSpore are shared by the tests of a folder: in two processes each would run twice.
     """
     left = pytest.mark.skip(reason="another case of what other tests try: MS_TUNE_TEST_MORE=1 runs it")
     for item in items:
@@ -75,7 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of this checkout."""
+    """Build a wheel of this checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     checkout = Path(__file__).resolve().parent.parent
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(folder), str(checkout)]

@@ -1,4 +1,4 @@
-"""Runs of dynamic-graph configs that stand in memory."""
+"""Prepare runs of dynamic-graph configs that are in memory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def prepare(
     source: SourceFile, name: str, request: DryrunRequest, devices: int | None, dialect: Dialect
 ) -> PreparedRun:
-    """A run of one stage of a config."""
+    """Prepare a run of one stage of a config."""
     return dynamic.prepare_dynamic(Job(source, dialect=dialect), name, request, devices)
 
 
 def read_mindspeed(source: SourceFile, devices: int | None) -> DynamicJob:
-    """The job of a MindSpeed-Core-MS config."""
+    """Return the job of a MindSpeed-Core-MS config."""
     return mindspeed.read_mindspeed(Job(source), devices)

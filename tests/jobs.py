@@ -1,4 +1,4 @@
-"""What tests ask of a config that stands in memory, as a user would of a file."""
+"""Query configs in memory like a user would query files."""
 
 from __future__ import annotations
 
@@ -34,74 +34,74 @@ if TYPE_CHECKING:
 
 
 def commands_in(path: Path, text: str, release: str) -> tuple[LaunchSource, ...]:
-    """The programs of MindSpeed-LLM that a script starts, as checks look at them."""
+    """Return the programs of MindSpeed-LLM that a script starts, as sources for checks."""
     return commands.commands_in(read_launches(path, text), text, release)
 
 
 def normalize_source(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
-    """What each layer of a config does, with what its author should know."""
+    """Return the plan of a config, with the problems that its author should know."""
     return run.normalize_recompute(Job(source, version=version, layers=layers))
 
 
 def plan_of(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
-    """What each layer of a config does."""
+    """Return the plan of a config."""
     return Job(source, version=version, layers=layers).plan
 
 
 def remedy_of(source: SourceFile, version: str | None = None) -> tuple[ValueChange, ...]:
-    """What would get the framework through a config that it refuses."""
+    """Return the remedy for a config that the framework refuses."""
     return Job(source, version=version).remedy
 
 
 def static_plan(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
-    """What each layer of a config does in MindFormers' static graph."""
+    """Return the plan of a config for MindFormers' static graph."""
     return Job(source, dialect=Dialect.MINDFORMERS, version=version, layers=layers).plan
 
 
 def dynamic_plan(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
-    """What each layer of a config does in MindFormers' dynamic graph."""
+    """Return the plan of a config for MindFormers' dynamic graph."""
     return Job(source, dialect=Dialect.MINDFORMERS_PYNATIVE, version=version, layers=layers).plan
 
 
 def mindspeed_plan(source: SourceFile, version: str | None = None) -> LayerPlan:
-    """What each layer of a config does in MindSpeed-Core-MS."""
+    """Return the plan of a config for MindSpeed-Core-MS."""
     return Job(source, dialect=Dialect.MINDSPEED_MS, version=version).plan
 
 
 def read_recompute(
     source: SourceFile, version: str | None = None, layers: int | None = None, *, fewest: int = 1
 ) -> RecomputeInputs:
-    """What a config of MindFormers' static graph says about its layers."""
+    """Return the layer settings of a config for MindFormers' static graph."""
     job = Job(source, dialect=Dialect.MINDFORMERS, version=version, layers=layers)
     return static.read_inputs(job, fewest=fewest)
 
 
 def startup_of(source: SourceFile, version: str | None = None) -> static.Startup:
-    """What MindFormers' static graph makes of the settings that checks ask for."""
+    """Return the values that MindFormers' static graph derives from the settings that checks use."""
     return Job(source, dialect=Dialect.MINDFORMERS, version=version).startup
 
 
 def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | None:
-    """The layers of the model of a config of MindFormers' static graph."""
+    """Return the layers of the model of a config for MindFormers' static graph."""
     return operators.find_layer_model(Job(source, dialect=Dialect.MINDFORMERS, version=inputs.version).model, inputs)
 
 
 def explicit(
     source: SourceFile, dialect: Dialect, version: str | None = None, layers: int | None = None
 ) -> expand.ExpandedConfig:
-    """A config with its lists in explicit form."""
+    """Return a config with its lists in explicit form."""
     return expand.expand_lists(Job(source, dialect=dialect, version=version, layers=layers))
 
 
 def compare(
     source: SourceFile, paths: Sequence[Path], version: str | None = None, layers: int | None = None
 ) -> compare_log.Compared:
-    """A config's plan beside logs."""
+    """Compare a config's plan with logs."""
     return compare_log.compare_logs(Job(source, version=version, layers=layers), paths)
 
 
 def context(source: SourceFile, dialect: Dialect, options: Mapping[str, object], version: str = "") -> CheckContext:
-    """A config in front of a check."""
+    """Return the context of a check for a config."""
     release = Release("", version or default_release(dialect))
     return CheckContext(Job(source, dialect=dialect, release=release), options)
 
@@ -115,28 +115,28 @@ def migrate_source(  # noqa: PLR0913 - settings with defaults
     check: bool = True,
     language: Language | None = None,
 ) -> Migration:
-    """A config as one of MindFormers' dynamic graph."""
+    """Migrate a config to MindFormers' dynamic graph."""
     job = Job(source, version=version, model_config=model_config)
     return migrate_job(job, target, check=check, language=language)
 
 
 def convert_source(source: SourceFile, to: str, version: str | None = None) -> Converted:
-    """The settings of another dialect that do what a config does."""
+    """Return the equivalent settings of another dialect."""
     return convert_job(Job(source, version=version), target_of(to))
 
 
 def merge_sapp(text: str, config: SourceFile | Path, version: str | None = None) -> sapp.Merged:
-    """A config with what SAPP printed in it."""
+    """Merge SAPP's output into a config."""
     return sapp.merge_sapp(
         Job(load_source(config) if isinstance(config, Path) else config, version=version), parse_sapp(text)
     )
 
 
 def convert_sapp(text: str, to: str, *, layers: int, stages: int, chunks: int = 1) -> Converted:
-    """The settings of a dialect that do what SAPP printed."""
+    """Convert SAPP's output to the settings of a dialect."""
     return sapp.convert_sapp(parse_sapp(text), sapp_lists.Sizes(layers, stages, chunks), target_of(to))
 
 
 def sapp_plan(text: str, *, layers: int, stages: int, chunks: int = 1) -> LayerPlan:
-    """The plan that SAPP printed."""
+    """Return the plan that SAPP printed."""
     return sapp_lists.plan_sapp(parse_sapp(text), sapp_lists.Sizes(layers, stages, chunks))

@@ -1,4 +1,4 @@
-"""Kinds of layers in words, as JSON has them."""
+"""Name kinds of layers as in JSON."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 
 def labels(kinds: Mapping[StageLayerKind, int]) -> dict[str, int]:
-    """Layers by the words of their kind."""
+    """Count layers by the name of their kind."""
     return {kind.label: count for kind, count in kinds.items()}

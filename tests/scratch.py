@@ -1,6 +1,6 @@
-"""A folder of one test process, for what is made once and read by many tests; `conftest.py` removes it at the end.
+"""Provide a folder per test process, for files that many tests share; `conftest.py` removes it at the end.
 
-`atexit` would not: the processes of pytest-xdist end without it.
+`atexit` does not work: the processes of pytest-xdist end without it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _ALL = tempfile.TemporaryDirectory(prefix="ms-tune-tests-")
 
 
 def new_folder(name: str) -> Path:
-    """A new, empty folder, whose name begins with ``name``."""
+    """Return a new, empty folder, whose name begins with ``name``."""
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=_ALL.name))
 
 

@@ -1,4 +1,4 @@
-"""The package's own source files, for tests that read them."""
+"""Provide the package's own source files to tests."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Module:
 
     @property
     def is_package(self) -> bool:
-        """Whether it is an ``__init__.py``."""
+        """Return whether it is an ``__init__.py``."""
         return self.path.name == "__init__.py"
 
     def inside(self, *packages: str) -> bool:
-        """Whether it lies in one of the packages, named without ``ms_tune.``."""
+        """Return whether it is in one of the packages, named without ``ms_tune.``."""
         return any(f"{self.name}.".startswith(f"ms_tune.{package}.") for package in packages)
 
 
@@ -40,8 +40,8 @@ class Import:
     """One imported name: ``from module import name``, or ``import module`` with an empty name.
 
     Attributes:
-        typing_only: It stands under ``if TYPE_CHECKING``.
-        by_name: It is a call of ``import_module``.
+        typing_only: Whether it is below ``if TYPE_CHECKING``.
+        by_name: Whether it is a call of ``import_module``.
     """
 
     module: str
@@ -53,7 +53,7 @@ class Import:
 
 @cache
 def modules() -> tuple[Module, ...]:
-    """Every module of the package."""
+    """Return every module of the package."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -64,13 +64,13 @@ def modules() -> tuple[Module, ...]:
 
 @cache
 def nodes(module: Module) -> tuple[ast.AST, ...]:
-    """All nodes of a module; many tests look at them, and walking takes longer than looking."""
+    """Return all nodes of a module, cached: walking the tree takes longer than the tests' searches."""
     return tuple(ast.walk(module.tree))
 
 
 @cache
 def imports(module: Module) -> tuple[Import, ...]:
-    """Every import of a module, relative ones spelled out, and those by ``import_module`` with all that they may name."""
+    """Return every import of a module, with relative ones made absolute, and ``import_module`` with all possible names."""
     return (*_imports(module, module.tree, typing_only=False), *_by_name(module))
 
 
@@ -86,13 +86,13 @@ def _by_name(module: Module) -> Iterator[Import]:
 
 
 def _of_checks() -> set[str]:
-    """The modules whose functions the checklists name."""
+    """Return the modules whose functions the checklists name."""
     checks = (*built_in(), *(check for checks in built_in_code().values() for check in checks))
     return {check.function[0] for check in checks if check.function is not None}
 
 
 def _names(argument: ast.expr, words: set[object]) -> Iterator[str]:
-    """The modules that ``import_module`` may be given: those behind the prefix that the text names, or else all of them."""
+    """Return the possible arguments of ``import_module``: those with the prefix in the text, or else all modules."""
     if isinstance(argument, ast.Constant):
         yield str(argument.value)
     elif isinstance(argument, ast.JoinedStr) and isinstance(argument.values[0], ast.Constant):

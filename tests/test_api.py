@@ -1,4 +1,4 @@
-"""The Python API: the page about it as it stands, its signatures, its errors, and what importing it costs."""
+"""Test the Python API: its page unchanged, its signatures, its errors, and the cost of importing it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FUNCTIONS = list(filter(inspect.isfunction, (getattr(ms_tune, name) for name in 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a run in it."""
+    """Return a working folder that contains a run."""
     shutil.copytree(RUN, tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -1,4 +1,4 @@
-"""What CI runs: the README's test command, on the Pythons that the package says it serves."""
+"""Test CI: the README's test command, on all supported Python versions."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CLASSIFIERS = re.findall(r'Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_
 
 
 def pythons(job: str) -> list[str]:
-    """On which Pythons a job runs."""
+    """Return the Python versions of a job."""
     found: list[str] = WORKFLOW["jobs"][job]["strategy"]["matrix"]["python"]
     return found
 
 
 def script(job: str) -> str:
-    """The script that a job runs, with the Python of its matrix."""
+    """Return the script of a job, with the Python of its matrix."""
     *setup, last = WORKFLOW["jobs"][job]["steps"]
     assert last["env"] == {"PYTHON": "python"}
     assert setup[-1]["with"]["python-version"] == "${{ matrix.python }}"
@@ -48,7 +48,7 @@ def test_the_scripts_can_be_run_and_take_the_python_they_are_given() -> None:
 
 
 def base_tests() -> tuple[list[str], list[str]]:
-    """The files and folders that the base install is tested with, and those of them that are left out."""
+    """Return the files and folders that test the base install, and the excluded ones."""
     text = (ROOT / ".ci" / "base").read_text(encoding="utf-8").replace("\\\n", "")
     words = re.search(r"-m pytest.* -m 'not mindspore' (.*)", text)
     assert words is not None
@@ -100,7 +100,7 @@ def test_both_readmes_have_two_commands_of_which_the_second_tests() -> None:
     pytest.version_tuple >= (9, 2), reason="no pytest of the extra `test`; see there, in pyproject.toml"
 )
 def test_one_process_runs_a_group(tmp_path: Path) -> None:
-    """Groups that xdist takes no notice of cost minutes, and nothing fails."""
+    """If xdist ignores groups, this costs minutes without any failure."""
     pytest.importorskip("xdist")
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text("utf-8"), "utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  mindspore: x\n  slow: x\n  fast: x\n", "utf-8")

@@ -1,4 +1,4 @@
-"""The tree of errors."""
+"""Test the tree of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said where an optional package is missing: the command that was called, and an install line that works."""
+"""Test messages about missing optional packages: the command, and a working install line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Origin = dict[str, object]
 
 @pytest.fixture
 def installed_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Origin | None], None]:
-    """An installation of its own whose installer noted this origin; None: it noted nothing, as for an index."""
+    """Create an installation with this recorded origin; None: no record, as for an index."""
 
     def install(origin: Origin | None) -> None:
         info = tmp_path / "site" / "ms_tune-0.1.0.dist-info"
@@ -47,7 +47,7 @@ def installed_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[
 
 
 def source(extra: str = "report") -> list[str]:
-    """What pip is told to install."""
+    """Return the argument of pip."""
     line, known = extras.install_line(extra)
     assert known
     words = shlex.split(line)
@@ -164,7 +164,7 @@ class TestPythonsOfMindSpore:
 
 @pytest.mark.slow
 def test_no_text_names_an_index_of_its_own() -> None:
-    """`pip install ms-tune` works for nobody as long as ms-tune is on no index: only this room makes such lines."""
+    """`pip install ms-tune` does not work while ms-tune is on no index: only this module makes install lines."""
     found = [
         f"{module.name}:{node.lineno}: {node.value}"
         for module in modules()
@@ -180,7 +180,7 @@ def test_no_text_names_an_index_of_its_own() -> None:
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
-    """The ``bin`` of an environment with ms-tune from a wheel and what it needs, but no extra."""
+    """Return the ``bin`` folder of an environment with ms-tune from a wheel and its requirements, without extras."""
     folder = tmp_path_factory.mktemp("base") / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, capture_output=True)
     # The pip of this session, which is there in a tenth of the time of a new one.
@@ -195,7 +195,7 @@ def base(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
 
 
 def call(base: Path, *arguments: str, cwd: Path, language: str = "C.UTF-8") -> subprocess.CompletedProcess[str]:
-    """The installed command, with nothing of this session's environment."""
+    """Run the installed command without this session's environment."""
     environment = {"PATH": f"{base}:/usr/bin:/bin", "HOME": str(cwd), "LC_ALL": language}
     command = [str(base / "ms-tune"), *arguments]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)

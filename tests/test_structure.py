@@ -1,4 +1,4 @@
-"""The structure of the package: which room may use which, no circles, one door to the reference transformer."""
+"""Test the structure of the package: allowed imports, no cycles, one entry point to the reference transformer."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _PURE = ("dialects", "estimate", "pools", "planning", "verdict")  # packing but 
 
 
 def room(name: str) -> str:
-    """The part behind ``ms_tune.``; empty for the package itself."""
+    """Return the name after ``ms_tune.``; empty for the package itself."""
     return name.partition(".")[2].partition(".")[0]
 
 
@@ -130,7 +130,7 @@ class TestDirection:
 
 @cache
 def used_modules() -> dict[str, set[str]]:
-    """For every module those of the package that it imports, at start-up, later, or for its types."""
+    """Return for every module the modules of the package that it imports: at start-up, later, or for types."""
     names = {module.name for module in modules()}
     used: dict[str, set[str]] = {}
     for module in modules():
@@ -141,7 +141,7 @@ def used_modules() -> dict[str, set[str]]:
 
 
 def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """What can be reached from itself, as sorted groups (Tarjan's strongly connected components, by reachability)."""
+    """Return the items that can be reached from themselves, as sorted groups (Tarjan's strongly connected components)."""
     reach: dict[str, set[str]] = {}
     for start in arrows:
         reach[start], todo = set(), list(arrows[start])
@@ -162,7 +162,7 @@ _SMALL_ONES = {
 
 
 def test_a_small_file_with_one_importer_is_part_of_it() -> None:
-    """But for packages' own files, modules that are loaded by their names, and the doors of a room to another one."""
+    """Exceptions are packages' own files, modules that are loaded by name, and entry points from one folder to another."""
     lines = {module.name: len(module.path.read_text("utf-8").splitlines()) for module in modules()}
     by_name = {use.module for module in modules() for use in imports(module) if use.by_name}
     small = [module.name for module in modules() if lines[module.name] < _SMALL and not module.is_package]
@@ -205,7 +205,7 @@ class TestReferenceModel:
         assert users == {"ms_tune.dryrun.dynamic"}
 
     def test_no_text_names_its_modules(self) -> None:
-        """A module that is started by its name would be a door that the imports do not show."""
+        """A module that is started by its name would be a dependency that imports do not show."""
         found = [
             f"{module.name}:{node.lineno}"
             for module in modules()
@@ -219,7 +219,7 @@ class TestReferenceModel:
 
 
 def test_an_import_inside_a_function_says_why() -> None:
-    """The reason stands beside it, or beside the first one of its block."""
+    """The reason is in a comment on the line, or on the first one of its block."""
     silent = []
     for module in modules():
         lines = module.path.read_text("utf-8").splitlines()
@@ -246,7 +246,7 @@ _CALLED_FROM_OUTSIDE = {"on_step_begin", "ignore_aliases", "find_class", "persis
 
 
 def test_nothing_is_there_that_only_a_test_calls() -> None:
-    """Every function, class and method is named somewhere in the package beside its definition, or in a checklist."""
+    """Every function, class and method is named in the package outside its definition, or in a checklist."""
     used = set(_CALLED_FROM_OUTSIDE)
     for path in sorted((PACKAGE.parent / "checklists").rglob("*.yaml")):
         used.update(re.findall(r"\w+", path.read_text("utf-8")))
@@ -282,7 +282,7 @@ _DIALECTS = (Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE, Dialect.MINDSPEE
 
 @cache
 def raw_keys() -> tuple[set[tuple[str, ...]], set[str]]:
-    """The key paths of configs, and the names in them with an underscore that nothing of the package's own has."""
+    """Return the key paths of configs, and their names with an underscore that no name of the package has."""
     paths = {key.path for dialect in _DIALECTS for key in tables(dialect)}
     own: set[str] = set()
     for node in (node for module in modules() for node in nodes(module)):
@@ -298,7 +298,7 @@ def raw_keys() -> tuple[set[tuple[str, ...]], set[str]]:
 
 
 def keys_in(tree: Iterable[ast.AST]) -> Iterator[str]:
-    """Whole key paths, dotted or as tuples, and names of keys that are looked up."""
+    """Yield complete key paths, dotted or as tuples, and names of keys that are looked up."""
     paths, names = raw_keys()
     for node in tree:
         path = _words(node)

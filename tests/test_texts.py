@@ -1,4 +1,4 @@
-"""Every text in both languages, and every id that the code uses."""
+"""Test every text in both languages, and every id in the code."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ PROPERTIES: dict[str, Callable[[str, Text], bool]] = {
 
 
 def _wrong(given: Mapping[str, Text]) -> list[str]:
-    """Every property that does not hold of a text; one that cannot be examined does not hold."""
+    """Return every property that a text lacks; a property that cannot be examined counts as lacking."""
     wrong = []
     for text_id, text in given.items():
         for name, holds in PROPERTIES.items():
@@ -122,7 +122,7 @@ def test_one_of_what_is_counted_is_reported_in_the_singular(message: Message, ex
 
 
 def test_every_text_is_sound() -> None:
-    """All texts and all their properties in one test, which shows every failure at once."""
+    """All texts and properties are in one test, which shows every failure at once."""
     assert len(TEXTS) > 1000
     assert _wrong(TEXTS) == []
 
@@ -167,13 +167,13 @@ def _is_renderer(node: ast.AST) -> bool:
 
 
 def _pattern(node: ast.JoinedStr) -> str:
-    """The ids that an f-string may make, as a regular expression."""
+    """Return the ids that an f-string may produce, as a regular expression."""
     parts = (part.value if isinstance(part, ast.Constant) else None for part in node.values)
     return "".join(re.escape(part) if isinstance(part, str) else r"[\w-]+" for part in parts)
 
 
 def _choices(node: ast.AST) -> Iterator[ast.AST]:
-    """What an argument may be: both branches of a conditional expression."""
+    """Return the possible values of an argument: both branches of a conditional expression."""
     if isinstance(node, ast.IfExp):
         yield from _choices(node.body)
         yield from _choices(node.orelse)
@@ -224,7 +224,7 @@ def test_every_family_of_ids_has_members() -> None:
 
 
 def test_every_parameter_of_a_text_is_given() -> None:
-    """At every place where the id and the parameters are written out."""
+    """This covers every place where the id and the parameters are literals."""
     missing = []
     checked = 0
     for place, call, node in _message_calls():

@@ -1,4 +1,4 @@
-"""Sizes in and out."""
+"""Test parsing and formatting of sizes."""
 
 from __future__ import annotations
 

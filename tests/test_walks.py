@@ -1,4 +1,4 @@
-"""How long the ways through ms-tune are, and that nothing about a job is worked out twice."""
+"""Test the length of call chains in ms-tune, and that nothing about a job is computed twice."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ MISSPELT = "use_parallel: True\nparallel_config: {data_paralel: 2, pipeline_stag
 
 
 class Walk:
-    """Every function of ms-tune that is entered while a command runs: how often, and on the way from where.
+    """The functions of ms-tune that a command enters: how often, and by which calls.
 
-    A function is called ``room/module.function``; what stands in angle brackets, such as a comprehension, is part of the one around it.
+    A function is called ``folder/module.function``; code in angle brackets, such as a comprehension, belongs to the
+    function around it.
     """
 
     def __init__(self) -> None:
@@ -66,7 +67,7 @@ class Walk:
 
 
 def name_of(frame: FrameType) -> str | None:
-    """What the function of a frame is called; None of another package, and of a part of a function."""
+    """Return the name of a frame's function; None for another package, and for a part of a function."""
     code = frame.f_code
     if not code.co_filename.startswith(PACKAGE) or code.co_name.startswith("<"):
         return None
@@ -83,7 +84,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestWays:
-    """A way that becomes longer is a reader's burden: whoever makes one longer says here why."""
+    """Longer call chains are harder to read: state the reason here when a chain becomes longer."""
 
     def test_from_a_key_to_a_finding(self) -> None:
         walk = Walk()
@@ -162,7 +163,7 @@ def test_a_check_reads_the_file_once(name: str) -> None:
 
 @pytest.mark.parametrize(("command", "times"), [("lint", 1), ("normalize-recompute", 1), ("check", 2)])
 def test_a_script_is_read_once(command: str, times: int) -> None:
-    """By ``check`` a second time: for its findings, and for its screen."""
+    """``check`` reads it a second time: for its findings, and for its screen."""
     Path("run.sh").write_text("msrun --worker_num 8 pretrain_gpt.py --num-layers 8 --bf16\n", encoding="utf-8")
     walk = Walk()
     assert walk.run([command, "run.sh"]) in (0, 1)

@@ -1,4 +1,4 @@
-"""The wheel is whole: built, installed elsewhere, it runs without the checkout."""
+"""Check that the wheel is complete: built, installed elsewhere, it runs without the checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain English: how often texts, pages, checklists, docstrings and comments use the words that the style avoids.
+"""Count the words in texts, pages, checklists, docstrings and comments that the style avoids.
 
 The figures of the tables below may only shrink: run ``python -m tests.test_words`` to print them as they are now.
 """
@@ -123,7 +123,7 @@ def frequency(word: str, name: str) -> float:
 
 
 def sentences(prose: str) -> list[list[str]]:
-    """Split prose at full stops and blank lines, into the words of each sentence; rows of tables are left out."""
+    """Split prose at full stops and blank lines, into the words of each sentence; table rows are left out."""
     lines = [line for line in prose.splitlines() if not line.lstrip().startswith(("|", "#"))]
     parts = re.split(r"(?<=[.!?:;])\s+|\n\s*\n|\n\s*(?:-|\d+\.) ", "\n".join(lines))
     return [re.findall(r"[A-Za-z][\w'-]*", sentence) for sentence in parts]

@@ -1,1 +1,1 @@
-"""The report for the browser, in a real browser."""
+"""Test the HTML report in a real browser."""

@@ -1,4 +1,4 @@
-"""A headless Chromium with everything off that would talk to the network by itself."""
+"""Provide a headless Chromium without network access of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SWITCHES = (
 
 
 class Browser:
-    """What the tests do with a page."""
+    """The operations of the tests on a page."""
 
     def __init__(self, driver: Any) -> None:  # noqa: ANN401 - Selenium is optional
         self.driver = driver
@@ -34,11 +34,11 @@ class Browser:
         self.wait("document.body.dataset.ready === '1'")
 
     def run(self, script: str) -> Any:  # noqa: ANN401 - JavaScript
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         return self.driver.execute_script(f"return {script}")
 
     def text(self, element: str) -> str:
-        """The text of an element, by its id."""
+        """Return the text of an element, by its id."""
         return str(self.run(f"document.getElementById('{element}').textContent"))
 
     def wait(self, condition: str) -> None:
@@ -51,11 +51,11 @@ class Browser:
         raise AssertionError(message)
 
     def console(self) -> list[str]:
-        """What was written to the console, errors of the content security policy among it."""
+        """Return the output of the console, including errors of the content security policy."""
         return [str(entry["message"]) for entry in self.driver.get_log("browser")]
 
     def requested(self) -> set[str]:
-        """The addresses that the page asked for; what Chromium's own first page loads as it starts is not the page's."""
+        """Return the addresses that the page requested, without those of Chromium's own start page."""
         entries = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         asked = [entry["params"] for entry in entries if entry["method"] == "Network.requestWillBeSent"]
         found = {each["request"]["url"] for each in asked if not each["documentURL"].startswith("chrome:")}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Browser:
-    """The report of the 8B run, opened once."""
+    """Open the report of the 8B run once."""
     return _opened(browser, tmp_path_factory.mktemp("page"), "memory", str(folder(QWEN_8B)))
 
 

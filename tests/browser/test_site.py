@@ -1,4 +1,4 @@
-"""The search of the built site, opened from a folder in a real browser, with a few pages of its own."""
+"""Test the search of the built site, opened from a folder in a real browser, with a few test pages."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def results(browser: Browser, page: Path, query: str) -> set[str]:
-    """The pages that a search finds, without what follows their names."""
+    """Return the titles of the pages that a search finds."""
     return {link.split("?")[0].split("#")[0] for link in links(browser, page, query)}
 
 
 def links(browser: Browser, page: Path, query: str) -> list[str]:
-    """The sections of pages that a search finds, the best first."""
+    """Return the sections that a search finds, best match first."""
     browser.driver.get(page.as_uri())
     browser.driver.execute_script("document.querySelector('[data-md-toggle=search]').click()")
     browser.driver.find_element("css selector", "input.md-search__input").send_keys(query)

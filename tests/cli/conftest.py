@@ -1,4 +1,4 @@
-"""What the tests of the commands share."""
+"""Provide fixtures for tests of the commands."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from ms_tune.facts import query
 
 @pytest.fixture(autouse=True)
 def _no_framework_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is installed beside ms-tune must not change what the linter is expected to print."""
+    """Hide installed frameworks, which would change the linter's output."""
     monkeypatch.setattr(query, "installed_version", lambda _package: None)

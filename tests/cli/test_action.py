@@ -1,4 +1,4 @@
-"""The GitHub Action and the pre-commit hooks: what they run, run here."""
+"""Run the GitHub Action and the commands of the pre-commit hooks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BASH, GIT = shutil.which("bash"), shutil.which("git")
 
 
 def run_action(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
-    """The last step of the action as a runner runs it: ``bash -eo pipefail``, inputs in the environment."""
+    """Run the last step of the action like a runner: ``bash -eo pipefail``, inputs in the environment."""
     step = ACTION["runs"]["steps"][-1]
     given = {name: str(value["default"]) for name, value in ACTION["inputs"].items()} | inputs
     environment = {name: given[text.split("inputs.")[1].rstrip(" }")] for name, text in step["env"].items()}

@@ -1,4 +1,4 @@
-"""What the shell is offered when the user presses Tab."""
+"""Test the completions that the shell offers when the user presses Tab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ms-tune dryrun`` from its arguments to its output, with a script in the place of the training process."""
+"""Test ``ms-tune dryrun`` from its arguments to its output, with a script instead of the training process."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ FACTS = ("verdict", "no_verdict_because", "limit_bytes", "limit_source", "reserv
 
 
 class TestOneJudge:
-    """One run gets one verdict, whichever command is asked."""
+    """A run has the same verdict in every command."""
 
     @pytest.mark.slow
     @pytest.mark.parametrize(

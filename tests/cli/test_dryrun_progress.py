@@ -1,4 +1,4 @@
-"""What is told on standard error while processes run."""
+"""Test the output on standard error while processes run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Stream(io.StringIO):
-    """Standard error, perhaps of a terminal."""
+    """A replacement of standard error, optionally a terminal."""
 
     def __init__(self, *, terminal: bool) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def show_progress(patch: pytest.MonkeyPatch, *, terminal: bool) -> str:
 
 
 def screens(text: str) -> list[list[str]]:
-    """What a terminal shows after each erasing: carriage return, line feed, cursor up, erase to the end."""
+    """Split the output of a terminal at each erasing: carriage return, line feed, cursor up, erase to the end."""
     shown, row, lines = [], 0, [""]
     for part in re.split(r"(\r|\n|\x1b\[\d+A|\x1b\[J)", text):
         if part == "\n":

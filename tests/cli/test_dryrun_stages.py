@@ -1,4 +1,4 @@
-"""``ms-tune dryrun`` about several stages and variants, from arguments to output."""
+"""Test ``ms-tune dryrun`` with several stages and variants, from arguments to output."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ms_tune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
 
 def table(out: str, first: str) -> list[list[str]]:
-    """The rows of the table whose title line begins with a column of this name."""
+    """Return the rows of the table whose first column has this name."""
     lines = out.splitlines()
     begin = next(place for place, line in enumerate(lines) if line.split()[:1] == [first])
     rows = []
@@ -55,14 +55,14 @@ def table(out: str, first: str) -> list[list[str]]:
 
 
 def island(page: str) -> dict[str, Any]:
-    """The data of a page for the browser."""
+    """Return the data of a page for the browser."""
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     data: dict[str, Any] = json.loads(text)
     return data
 
 
 def cells(page: str) -> list[list[str]]:
-    """The cells of the table of theory, row by row."""
+    """Return the cells of the theory table, row by row."""
     (section,) = re.findall(r'<section lang="en">.*?</section>', page, re.DOTALL)
     rows = re.findall(r"<tr>(<td.*?)</tr>", section, re.DOTALL)
     return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]

@@ -1,4 +1,4 @@
-"""``ms-tune fit`` from its arguments to its output."""
+"""Test ``ms-tune fit`` from its arguments to its output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEYS = {
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A public case in a file."""
+    """Write a public case to a file."""
     path = tmp_path / "table.json"
     path.write_text(json.dumps(table_json(CASE_E)), encoding="utf-8")
     return path
@@ -37,7 +37,7 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sapp(tmp_path: Path) -> Path:
-    """SAPP's layers in a file, the first of them of no type that there is."""
+    """Write SAPP's layers to a file; the first one has an unknown type."""
     path = tmp_path / "layers.json"
     path.write_text(json.dumps({"layers_description": [{"name": "m", "type": "NONE"}]}), encoding="utf-8")
     return path

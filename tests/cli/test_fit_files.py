@@ -1,4 +1,4 @@
-"""What ``ms-tune fit`` takes beside its table, and the tables that it writes."""
+"""Test the files that ``ms-tune fit`` reads besides its table, and the tables that it writes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SMALL = CASE_E._replace(
 
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is searched is the concern of other tests."""
+    """Shorten the searches: other tests examine their results."""
     monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 150, 10, 100, 3))
     monkeypatch.setattr(planning_fit, "_WORK", 10_000)
     monkeypatch.setattr(planning_fit, "_STEPS", 50)
@@ -47,7 +47,7 @@ def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """The small table in a file."""
+    """Write the small table to a file."""
     path = tmp_path / "table.json"
     path.write_text(json.dumps(table_json(SMALL)), encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""Whatever a config or a log holds: what is told as JSON is JSON."""
+"""Check that JSON output is valid JSON for any config or log."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def keys_of(value: object, place: str = "") -> set[str]:
-    """The places of all values, such as ``findings[].id``; items of a list share theirs."""
+    """Return the paths of all values, such as ``findings[].id``; list items share one path."""
     if isinstance(value, dict):
         return {one for key, item in value.items() for one in keys_of(item, f"{place}.{key}" if place else key)}
     if isinstance(value, list) and value:

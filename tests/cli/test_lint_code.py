@@ -1,4 +1,4 @@
-"""``ms-tune lint`` mends environment settings and Python code, as it does configs."""
+"""Test that ``ms-tune lint`` fixes environment settings and Python code like configs."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_sarif_shows_the_edits(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def _edited(text: str, edits: Iterable[tuple[tuple[int, ...], str]]) -> str:
-    """The text with edits made by line and column, the last first."""
+    """Return the text after edits by line and column, applied last first."""
     lines = text.splitlines(keepends=True)
     for (line, column, end_line, end_column), words in sorted(edits, reverse=True):
         assert line == end_line

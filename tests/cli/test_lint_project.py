@@ -1,4 +1,4 @@
-"""``ms-tune lint`` over a project: folders, settings, baselines, fixes."""
+"""Test ``ms-tune lint`` on a project: folders, settings, baselines, fixes."""
 
 from __future__ import annotations
 

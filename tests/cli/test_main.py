@@ -1,4 +1,4 @@
-"""``ms-tune`` itself: finding the command, languages, usage errors, exit codes."""
+"""Test ``ms-tune`` itself: finding the command, languages, usage errors, exit codes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def has_chinese(text: str) -> bool:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, standard output, standard error."""
+    """Run a command; return exit code, standard output and standard error."""
     try:
         code = main(arguments)
     except SystemExit as end:  # argparse's own end, after help and version
@@ -61,7 +61,7 @@ def process(
     stderr: int = subprocess.PIPE,
     env: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.CompletedProcess[bytes]:
-    """A real ``python -m ms_tune``."""
+    """Run ``python -m ms_tune`` as a process."""
     return subprocess.run(
         [sys.executable, "-m", "ms_tune", *arguments],
         cwd=ROOT,
@@ -117,7 +117,7 @@ class TestHelp:
     def test_help_of_every_command_in_both_languages(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str, language: Language
     ) -> None:
-        """It is one screen, names every option that ``--help-all`` explains, and its examples can be copied."""
+        """Check that help fits one screen, names every option of ``--help-all``, and has examples that can be copied."""
         words = [*command.split(), "--lang", language.value]
         monkeypatch.setenv("COLUMNS", "100")
         code, brief, err = run(capsys, *words, "--help")
@@ -315,7 +315,7 @@ class TestLanguage:
 class TestExitCodes:
     @pytest.fixture
     def ends(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., object]:
-        """How ``ms-tune dryrun`` ends that returns or raises this."""
+        """Return how ``ms-tune dryrun`` ends if its function returns or raises this."""
 
         def end(made: ExitCode | BaseException, *arguments: str) -> tuple[int, str, str]:
             def act(*_: object) -> ExitCode:
@@ -480,7 +480,7 @@ def test_colours_are_for_terminals(terminal: bool, environment: dict[str, str], 
 
 
 class TestNumbersOfThousandsOfDigits:
-    """Python refuses to read a number of more than 4,300 digits, by a ValueError of its own."""
+    """Python refuses numbers of more than 4,300 digits with a ValueError."""
 
     DIGITS = "9" * 5000
     PYNATIVE = (

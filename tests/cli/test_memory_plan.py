@@ -1,4 +1,4 @@
-"""``ms-tune memory plan`` and ``import-memlog`` from their arguments to their output."""
+"""Test ``ms-tune memory plan`` and ``import-memlog`` from their arguments to their output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ms-tune migrate`` from its arguments to its output."""
+"""Test ``ms-tune migrate`` from its arguments to its output."""
 
 from __future__ import annotations
 

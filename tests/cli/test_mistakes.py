@@ -1,4 +1,4 @@
-"""What people get wrong: one line that says what, one that says what to do, exit code 2, and never a traceback."""
+"""Test mistakes of users: one line with the error, one with the remedy, exit code 2, and never a traceback."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def offered(command: str, language: Language) -> set[str]:
-    """The options of a command; nothing for what is no command."""
+    """Return the options of a command; empty for an unknown one."""
     if command not in COMMANDS or command == "memory":  # which has commands of its own
         return set()
     parser = import_module(f"ms_tune.cli.{COMMANDS[command]}").build_parser(language)

@@ -1,4 +1,4 @@
-"""What native libraries print is no part of a command's output."""
+"""Check that output of native libraries is not part of a command's output."""
 
 from __future__ import annotations
 

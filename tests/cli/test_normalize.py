@@ -1,4 +1,4 @@
-"""``ms-tune normalize-recompute`` from its arguments to its output."""
+"""Test ``ms-tune normalize-recompute`` from its arguments to its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ms-tune normalize-recompute pretrain_x.sh`` from its arguments to its output."""
+"""Test ``ms-tune normalize-recompute pretrain_x.sh`` from its arguments to its output."""
 
 from __future__ import annotations
 

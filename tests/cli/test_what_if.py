@@ -1,4 +1,4 @@
-"""``ms-tune memory what-if`` as its users call it."""
+"""Test ``ms-tune memory what-if`` from its arguments to its output."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of the arithmetic of layers."""
+"""Tests of the plans of layers."""

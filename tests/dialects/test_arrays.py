@@ -1,4 +1,4 @@
-"""Arrays as numpy writes them, which frameworks put into their errors: beside numpy itself."""
+"""Compare the text of arrays, which frameworks put into their errors, with that of NumPy."""
 
 from __future__ import annotations
 

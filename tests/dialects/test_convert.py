@@ -1,4 +1,4 @@
-"""Conversions: the settings of another dialect, by its own rules, do the same to every layer."""
+"""Check that converted settings have the same effect on every layer by the rules of the other dialect."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def plan_of(values: Mapping[str, object], dialect: str) -> LayerPlan:
 
 
 def essence(plan: LayerPlan) -> list[tuple[object, ...]]:
-    """What each layer does, but for the names of operators."""
+    """Return the recomputation and swap of each layer, without names of operators."""
     return [
         (one.layer, one.stage, one.chunk, one.recompute, bool(one.select_patterns), bool(one.comm_patterns))
         for one in plan.layers
@@ -101,7 +101,7 @@ def test_excluded_names_stay_names_in_their_own_release_only() -> None:
 
 
 def test_excludes_next_to_swap_have_no_effect_in_the_static_graph() -> None:
-    """With swap on, MindFormers reads no exclude lists."""
+    """MindFormers ignores exclude lists while swap is on."""
     facts: dict[str, Any] = {"mode": "full", "full_layers": ["0-3"], "exclude_op": {"mlp": ["0-1"]}}
     apart = convert_plan(pynative(**facts), MINDFORMERS)
     assert "convert-excludes" not in ids(apart)

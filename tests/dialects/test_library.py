@@ -1,4 +1,4 @@
-"""The example in the documentation, run as it stands there."""
+"""Run the example of the documentation unchanged."""
 
 from __future__ import annotations
 

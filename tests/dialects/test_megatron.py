@@ -1,4 +1,4 @@
-"""The layers of MindSpeed-LLM's programs: what the frameworks' own code said once, and single rules."""
+"""Test layers of MindSpeed-LLM's programs: recorded results of the frameworks' own code, and single rules."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def problems(inputs: MegatronInputs) -> list[str]:
 
 @pytest.mark.parametrize("release", ["2.2", "2.3", "26.0", "26.1"])
 def test_two_features_that_replace_one_function_stop_the_program_before_all_else(release: str) -> None:
-    """As the real features do of these releases, whatever else stands beside them."""
+    """As in the real features of these releases, regardless of other arguments."""
     both = replace(EIGHT, release=release, stages=4, layers=16, layers_of_chunk=2, in_bubble=True, in_advance=True)
     reported = "RuntimeError: the patch of get_forward_backward_func exist !"
     assert stops(both) == stops(replace(both, layers=17)) == stops(replace(both, number=3)) == reported

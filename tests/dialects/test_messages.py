@@ -1,4 +1,4 @@
-"""Of many things some are named in a message: exactly so many, and an ellipsis only where there are more."""
+"""Test messages that name some of many items: the exact number, and an ellipsis only if there are more."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def test_layers_that_swap_what_they_recompute(count: int, layers: str) -> None:
 
 @pytest.mark.parametrize(("count", "numbers"), FEW)
 def test_counts_above_those_of_the_cells(count: int, numbers: str) -> None:
-    """Stage 0 has one layer and is asked for two, stage 1 for three, and so on."""
+    """Stage 0 has one layer and two are requested, three for stage 1, and so on."""
     inputs = RecomputeInputs(layers=count, stages=count, values=RecomputeValues(recompute=list(range(2, count + 2))))
     assert parameters(inputs, "count-clamped") == {"name": "recompute", "counts": numbers}

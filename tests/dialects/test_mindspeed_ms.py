@@ -1,4 +1,4 @@
-"""Where MindSpeed-Core-MS r0.1.0 puts each layer and what the layer recomputes, by hand-made cases."""
+"""Test the placement and recomputation of layers by MindSpeed-Core-MS r0.1.0, with hand-made cases."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def ids(plan: LayerPlan) -> set[str]:
 
 
 def effects(plan: LayerPlan) -> str:
-    """One letter a layer; a capital for those that repeat their communication too."""
+    """Return one letter per layer; a capital if its communication is recomputed too."""
     letters = {RecomputeMode.FULL: "f", RecomputeMode.SELECT: "s", RecomputeMode.COMM: "C", RecomputeMode.NONE: "-"}
     return "".join(
         letters[layer.recompute].upper() if layer.comm_patterns else letters[layer.recompute] for layer in plan.layers

@@ -1,4 +1,4 @@
-"""Where layers go: the rules of MindFormers 1.8 to 2.1, by hand-made cases."""
+"""Test the placement of layers by the rules of MindFormers 1.8 to 2.1, with hand-made cases."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_layer_has_one_place(stages: int, chunks: int, base: int, extra: l
 
 
 def test_what_is_logged_of_a_part_that_begins_at_another_stage() -> None:
-    """Columns of the tables, counted from the first stage of the part (``Pipeline id list with start_stage``)."""
+    """Columns of the tables count from the first stage of the part (``Pipeline id list with start_stage``)."""
     inputs = RecomputeInputs(
         layers=4, stages=4, stage_num=2, start_stage=1, offset=[1, -1], interleave=False, version="1.9"
     )

@@ -1,4 +1,4 @@
-"""What a plan's layers do in a job with so many devices."""
+"""Test plans for jobs with a given number of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each layer does in the dynamic graph of MindFormers 2.0 and 2.1, by hand-made cases."""
+"""Test the layers in the dynamic graph of MindFormers 2.0 and 2.1, with hand-made cases."""
 
 from __future__ import annotations
 

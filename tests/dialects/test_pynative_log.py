@@ -1,4 +1,4 @@
-"""Whole logs of the dynamic graph of MindFormers 2.0 and 2.1, worked out by hand from ``apply_recompute`` and ``apply_swap``."""
+"""Compare complete logs of the dynamic graph of MindFormers 2.0 and 2.1, derived by hand from ``apply_recompute`` and ``apply_swap``."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_recompute_of_every_kind_on_two_stages_in_2_1() -> None:
 
 
 def test_a_layer_of_prediction_needs_the_last_layer_in_the_last_cell() -> None:
-    """Where the last cell ends with another layer, none follows it."""
+    """If the last cell ends with another layer, there is no prediction layer after it."""
     settings = {"layers": 4, "mtp_layers": 1, "stages": 2, "layers_per_stage": ["2-3", "0-1"]}
     assert log_of("2.1", mode="full", full_layers=["0-4"], **settings) == [
         f"Set full recompute at layer {layer}" for layer in (2, 3, 0, 1)
@@ -110,7 +110,7 @@ def test_swap_of_layers_and_of_modules(version: str, title: str) -> None:
 
 @pytest.mark.parametrize("exclude", [{"2.0": ["MatMul"]}, {"2.1": {"self_attention": ["0"]}}])
 def test_communication_without_any_other_recompute(exclude: dict[str, Any]) -> None:
-    """Only 2.0 says what it would save even if nothing is recomputed."""
+    """Only 2.0 logs what it would save if nothing is recomputed."""
     ((version, value),) = exclude.items()
     comm = {"comm": True, "comm_module": {"self_attention.gather": ["0"]}}
     of_comm = ["--- Final Comm Select Recompute Configuration Map---", "layer0: self_attention.gather", RULER]

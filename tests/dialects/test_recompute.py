@@ -1,6 +1,6 @@
-"""Every way to write a recompute value: the rules of MindFormers 1.8 to 2.1, by hand-made cases.
+"""Test every form of a recompute value by the rules of MindFormers 1.8 to 2.1, with hand-made cases.
 
-The numbers are those that MindFormers 1.9 gave (``tests/oracle`` asks it again where it is installed).
+The numbers are results of MindFormers 1.9 (``tests/oracle`` runs it again where it is installed).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def test_what_the_framework_refuses(inputs: RecomputeInputs, value: object, text
 
 
 def test_a_list_too_short_for_layers_in_full_recompute_fails_nowhere() -> None:
-    """The framework does not look up patterns there."""
+    """The framework does not look up patterns in these layers."""
     for rows in ([[1, 1]], [[1], [1]]):  # one of two chunks, one of two stages
         plan = plan_of(EVEN, recompute=True, select_recompute={"a": rows}, select_comm_recompute=["b"])
         assert plan.failure is None

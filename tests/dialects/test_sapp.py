@@ -1,4 +1,4 @@
-"""Where SAPP's lists stop being ones: the last that is taken and the first that is refused."""
+"""Test the limits of SAPP's lists: the last accepted and the first refused value."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_another_shape(key: str, table: Table, size: str) -> None:
     ("offset", "placed"), [([[1, 0]], 9), ([[-1, 0]], 7), ([[-5, 5]], 8), ([[5, -5]], 8), ([[-5, -5]], -2)]
 )
 def test_offsets_that_place_other_layers_than_there_are(offset: Table, placed: int) -> None:
-    """Also where the sum is right and a cell would hold fewer than none."""
+    """The same if the sum is correct but a cell would have a negative number of layers."""
     assert refusal(SappLists(offset, None, None, None)) == ("offset", {"layers": 8, "placed": placed})
 
 
@@ -122,7 +122,7 @@ def test_texts_without_lists_and_texts_too_long() -> None:
 
 
 def printed(kinds: list[list[list[int]]], fulls: list[list[list[int]]], *, named: bool = True) -> str:
-    """What SAPP prints of several kinds of layers: the layers of each cell, and those of them recomputed in full."""
+    """Return SAPP's output for several kinds of layers: the layers per cell, and the fully recomputed ones."""
     text = ""
     for counts, full in zip(kinds, fulls, strict=True):
         layers, cells = sum(map(sum, counts)), sum(map(len, counts))
@@ -161,7 +161,7 @@ def test_kinds_of_layers_are_added_up() -> None:
 
 
 def test_the_published_example_of_dense_layers_and_experts() -> None:
-    """Three dense layers, and thirteen with experts of which the tool's readme shows the even split."""
+    """The tool's readme shows the even split of three dense layers and thirteen with experts."""
     text = (
         "To put in yaml configuration:\n  offset: [[3, 0], [0, 0]]\n  recompute: [[0, 0], [0, 0]]\n"
         "- OUTPUT - layer-to-stage assignment baseline is\n        [[3, 3], [3, 3]]\n"

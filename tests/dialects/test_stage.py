@@ -1,4 +1,4 @@
-"""A stage with fewer layers still shows what it is made of."""
+"""Check that a stage with fewer layers still contains its kinds of layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Swap: the guide's examples to the letter, what it does to recompute values, and what the framework refuses."""
+"""Test swap: the guide's examples, its effect on recompute values, and the framework's refusals."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_guides_second_example_whole_layers() -> None:
 
 
 def test_the_blanks_of_the_frameworks_lines() -> None:
-    """Lines of 1.9's source (parallel_core/training_graph/transformer/utils.py) go on in the next: 33 blanks, or 29."""
+    """Lines of 1.9's source (parallel_core/training_graph/transformer/utils.py) continue on the next one: 33 blanks, or 29."""
     model = layer_model("LlamaForCausalLM", "1.9")
     assert model is not None
     for layers, blanks in ((True, 33), ([0], 29)):
@@ -107,7 +107,7 @@ def test_what_the_framework_refuses(swap: dict[str, Any], recompute: dict[str, A
 
 
 def test_a_pattern_for_all_layers_does_not_hide_the_ones_after_it() -> None:
-    """``_check_swap_recompute_conflict`` of mindformers/modules/transformer/transformer.py goes on with the next one."""
+    """``_check_swap_recompute_conflict`` of mindformers/modules/transformer/transformer.py continues with the next pattern."""
     values = RecomputeValues(recompute=False, select_recompute={"attention": True, "feed_forward": [1]})
     core = RecomputeInputs(layers=4, legacy=False, core_swap=SwapValues(swap=True, op_swap=OPERATORS), values=values)
     reported = [" ".join(line.split()) for line in normalize(core).log if isinstance(line, Warned)]
@@ -118,7 +118,7 @@ def test_a_pattern_for_all_layers_does_not_hide_the_ones_after_it() -> None:
 
 
 def test_whole_layers_that_are_recomputed_are_warned_of() -> None:
-    """Each layer that an entry swaps, or all of them do; one that no entry has is none."""
+    """Each layer that an entry swaps is included, or all layers if an entry does not name any; layers without entry are not."""
     words = "operator in layer {} that is enabled swap do not work! Because it is enabled recompute."
     for layers, expected in ((True, [1, 3]), ([3, 0], [3]), ([], []), (False, [])):
         plan = swapped(recompute={"recompute": [1, 3]}, layer_swap=[{"backward_prefetch": 1, "layers": layers}])
@@ -213,7 +213,7 @@ def test_silent_problems_show_their_layers() -> None:
 
 
 def test_swap_over_stages_and_next_to_excludes() -> None:
-    """Before 1.8 no layer gets a stage while swap is on; excludes never count beside it."""
+    """Before 1.8 no layer has a stage while swap is on; exclude lists never apply with swap."""
     for version, stages, expected in (("1.7", 1, False), ("1.7", 2, True), ("1.8", 2, False)):
         plan = swapped(RecomputeInputs(layers=4, stages=stages, version=version))
         assert ("swap-no-stage" in ids(plan)) is expected

@@ -1,4 +1,4 @@
-"""Operator patterns and the layers of the models they are meant for."""
+"""Test operator patterns with the layers of their models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example commands of pages and help, what each needs, and a folder with the files that they name."""
+"""Find the example commands of pages and help, their requirements, and create a folder with the files that they name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _WITHOUT_RUNS = ("--table", "--explain")  # of fit: nothing is simulated
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of commands on a page: each command's words, what they need, and what the page says that they need."""
+    """One block of commands on a page: the words of each command, its requirements, and those that the page states."""
 
     commands: tuple[tuple[str, ...], ...]
     said: frozenset[str]
@@ -66,7 +66,7 @@ class Block:
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """The blocks of a page that have commands in them."""
+    """Yield the blocks of a page that contain commands."""
     for found in _FENCE.finditer(text):
         if found["kind"] in _SHELLS:
             said = frozenset((found["needs"] or "").split(", ")) - {""}
@@ -84,14 +84,14 @@ def _commands(body: str, kind: str) -> Iterator[tuple[str, ...]]:
 
 
 def of_help(text: str) -> Iterator[tuple[str, ...]]:
-    """The commands among the examples of a help text."""
+    """Return the example commands of a help text."""
     for line in text.splitlines():
         if line.startswith("  ms-tune "):
             yield tuple(shlex.split(re.split(r"\s{2,}", line.strip())[0]))
 
 
 def needs(words: tuple[str, ...]) -> str | None:
-    """What a command takes that a test of seconds has not, or None."""
+    """Return the requirement of a command that a short test does not have, or None."""
     words = words[next((at for at, word in enumerate(words) if not re.match(r"\w+=", word)), 0) :]
     program, rest = words[0], words[1:]
     if program == "ms-tune":
@@ -131,7 +131,7 @@ def furnish(folder: Path) -> None:
 
 
 def linked(old: str, new: str) -> None:
-    """A file a second time; a large one, which no command changes, without its bytes a second time."""
+    """Copy a file; link a large one, which no command changes."""
     if Path(old).stat().st_size > MIB:
         os.link(old, new)
     else:
@@ -206,7 +206,7 @@ def _traces(folder: Path) -> None:
 
 
 def _team() -> str:
-    """The checklist that docs/lint.md shows."""
+    """Return the checklist that docs/lint.md shows."""
     page = (ROOT / "docs" / "lint.md").read_text("utf-8")
     return next(found["body"] for found in _FENCE.finditer(page) if found["body"].startswith("dialects:"))
 

@@ -1,4 +1,4 @@
-"""Every example command of pages and help is run here, or its page says what it needs."""
+"""Run every example command of pages and help, or check that the page states its requirements."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _SEEN: set[tuple[str, ...]] = set()
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_is_not_run_says_what_it_needs(page: Path) -> None:
-    """``<!-- needs: simulation -->`` (or NPU, network, repository, development) stands before such commands, and nowhere else."""
+    """``<!-- needs: simulation -->`` (or NPU, network, repository, development) must precede such commands, and no others."""
     wrong = [
         (block.commands, sorted(block.needs)) for block in blocks(page.read_text("utf-8")) if block.needs != block.said
     ]
@@ -70,7 +70,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(furnished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with the files that examples name."""
+    """Return a working folder with the files that examples name."""
     folder = tmp_path / "home"
     shutil.copytree(furnished, folder, copy_function=linked)
     monkeypatch.chdir(folder)
@@ -132,7 +132,7 @@ def failed(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> list[s
 
 
 def in_chinese(rest: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What is wrong with the same command's output in Chinese; of one that writes, or takes long, nothing is asked."""
+    """Return what is wrong with the command's output in Chinese; commands that write or take long are skipped."""
     if {"--html", "--write", "--fix", "--lang", "--effort"} & {*rest} or rest[0] == "init" or "--" in rest:
         return []
     main([*rest, "--lang", "zh"])
@@ -142,7 +142,7 @@ def in_chinese(rest: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]
 
 
 def too_wide(text: str) -> list[str]:
-    """Lines of prose and tables that a terminal of 80 columns would break anywhere."""
+    """Return lines of prose and tables that a terminal of 80 columns would break at any position."""
     lines = (line for line in text.splitlines() if text_width(line) > 80 and not _WHOLE_LINE.match(line))
     return [line for line in lines if any(text_width(word) < 60 for word in line.split()[1:])]
 

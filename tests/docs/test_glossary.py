@@ -1,4 +1,4 @@
-"""One Chinese word for one thing: what docs/glossary.md rules out occurs nowhere."""
+"""Check that docs/glossary.md is followed: one Chinese word per thing."""
 
 from __future__ import annotations
 

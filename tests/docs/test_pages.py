@@ -1,4 +1,4 @@
-"""The documentation as it is in the repository: links, commands, and Chinese pages that have what the English ones have."""
+"""Test the documentation: links, commands, and Chinese pages with the same parts as the English ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    """And those of pages of the site stay in it: ``mkdocs build --strict``, which is too slow for a test, refuses others."""
+    """Links of pages of the site must stay in it; ``mkdocs build --strict``, too slow for a test, refuses others."""
     dead = []
     for target in _LINK.findall(prose(page.read_text("utf-8"))):
         name, _, anchor = target.partition("#")
@@ -100,7 +100,7 @@ def test_every_page_has_a_chinese_one() -> None:
 
 @pytest.mark.parametrize("page", CHINESE, ids=lambda page: page.name)
 def test_a_chinese_page_has_all_that_the_english_one_has(page: Path) -> None:
-    """Compare headings, examples, rows of tables, items and links, in their order."""
+    """Compare headings, examples, table rows, items and links, in order."""
     english = page.with_name(page.name.replace(".zh.md", ".md"))
     assert outline(page) == outline(english)
 

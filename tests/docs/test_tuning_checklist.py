@@ -1,4 +1,4 @@
-"""docs/tuning-checklist.md: every entry of the guide has its row, and every check and command that a row names is there."""
+"""Test docs/tuning-checklist.md: every entry of the guide has a row, and every check and command in a row exists."""
 
 from __future__ import annotations
 

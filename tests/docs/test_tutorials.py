@@ -1,4 +1,4 @@
-"""Screens on pages: each line of them is what the command above prints."""
+"""Check that each line of a screen on a page is output of the command above it."""
 
 from __future__ import annotations
 

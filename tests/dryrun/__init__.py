@@ -1,1 +1,1 @@
-"""Tests of the simulated run."""
+"""Tests of simulated runs."""

@@ -1,4 +1,4 @@
-"""Asks what MindFormers and HyperParallel ask on several devices: ``python answers_program.py OUT``, in simulation."""
+"""Run the queries of MindFormers and HyperParallel on several devices in simulation: ``python answers_program.py OUT``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ms_tune.dryrun.child.pynative_compat import (
 
 
 class Dispatcher:
-    """Counts tokens on the device and reads the counts back, as ``ExpertParallel`` of MindFormers 2.1 does."""
+    """A layer that counts tokens on the device and reads the counts back, like ``ExpertParallel`` of MindFormers 2.1."""
 
     def split(self, chosen: Tensor, experts: int, ways: int) -> Any:  # noqa: ANN401 - lists of numbers
-        """Tokens to and from every rank."""
+        """Return the tokens sent to and received from every rank."""
         counts = self._count_tokens_per_expert(chosen, experts)
         return self._derive_splits(mint.cat((counts, counts)).tolist(), experts, ways)
 
@@ -39,10 +39,10 @@ class Dispatcher:
 
 
 class EarlierDispatcher:
-    """Multiplies counts and reads the products, and orders rows by counts, as ``ExpertParallel`` of MindFormers 2.0 does."""
+    """A layer that multiplies counts, reads the products and orders rows by counts, like ``ExpertParallel`` of MindFormers 2.0."""
 
     def split(self, chosen: Tensor, experts: int, ways: int) -> Any:  # noqa: ANN401 - lists of numbers
-        """Numbers sent to and received from every rank, and how many rows are put in order."""
+        """Return the numbers sent to and received from every rank, and the number of ordered rows."""
         counts = self._count_tokens_per_expert(chosen, experts)
         sent, received, ends = self._compute_token_splits(counts, counts, ways)
         there, back = self._build_resort_index(counts, ways)

@@ -1,4 +1,4 @@
-"""Commands of ms-tune, run in a folder as a user runs them."""
+"""Run commands of ms-tune in a folder like a user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def ms_tune(folder: Path, *arguments: str) -> dict[str, Any]:
-    """The JSON that a command prints."""
+    """Return the JSON output of a command."""
     done = subprocess.run(
         [sys.executable, "-m", "ms_tune", *arguments], cwd=folder, capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Small configs of the dialects that dryrun runs, one that was read already, and how tests prepare them."""
+"""Provide small configs of the dialects that dryrun supports, and functions that prepare them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ TRAINING = TrainingConfig(
 
 
 def edited(config: dict[str, Any], path: str, value: object) -> dict[str, Any]:
-    """A copy with one value set; parents are made."""
+    """Return a copy with one value set; missing parents are created."""
     made = copy.deepcopy(config)
     *parents, last = path.split(".")
     node = made
@@ -108,7 +108,7 @@ def edited(config: dict[str, Any], path: str, value: object) -> dict[str, Any]:
 
 
 def without(config: dict[str, Any], path: str) -> dict[str, Any]:
-    """A copy with one key left out."""
+    """Return a copy without one key."""
     made = copy.deepcopy(config)
     *parents, last = path.split(".")
     node = made
@@ -119,14 +119,14 @@ def without(config: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def source_of(config: dict[str, Any], path: Path = Path("config.yaml")) -> SourceFile:
-    """The config as if it had been read from a file."""
+    """Return the config as if it had been read from a file."""
     return parse_source(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), path)
 
 
 def prepare_mindspeed(
     config: dict[str, Any], request: DryrunRequest | None = None, devices: int | None = None
 ) -> PreparedRun:
-    """A run of the reference transformer."""
+    """Prepare a run of the reference transformer."""
     return dynamic_jobs.prepare(
         source_of(config), "config.yaml", request or DryrunRequest(), devices, Dialect.MINDSPEED_MS
     )
@@ -135,7 +135,7 @@ def prepare_mindspeed(
 def prepare_mindformers(
     config: dict[str, Any], request: DryrunRequest | None = None, devices: int | None = None
 ) -> PreparedRun:
-    """A run of MindFormers."""
+    """Prepare a run of MindFormers."""
     return mindformers.prepare_mindformers(
         mindformers.prepare_config(Job(source_of(config), dialect=Dialect.MINDFORMERS), devices),
         "config.yaml",

@@ -1,6 +1,6 @@
-"""What several tests of this room share: the installed MindSpore's inventory and a few real runs.
+"""Provide fixtures for tests of dryrun: the installed MindSpore's inventory and a few real runs.
 
-A real run takes seconds to minutes, so each is made once for all tests that look at it.
+A real run takes seconds to minutes, so each runs once for all tests that use it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _UNSET = (
 
 @dataclass(frozen=True)
 class RealRun:
-    """A finished ``ms-tune dryrun``: its exit code, both streams, and the folder that it kept."""
+    """A finished ``ms-tune dryrun``: its exit code, both output streams, and its run folder."""
 
     code: int
     out: str
@@ -62,37 +62,37 @@ class RealRun:
 
     @cached_property
     def json(self) -> dict[str, Any]:
-        """What it printed, with ``--json``."""
+        """Return the parsed output of a run with ``--json``."""
         read = json.loads(self.out)
         assert isinstance(read, dict)
         return read
 
     @property
     def log(self) -> str:
-        """All that the simulated process printed."""
+        """Return the output of the simulated process."""
         (path,) = (*self.folder.glob("rank_*/log.txt"), *self.folder.glob("script/log.txt"))
         return path.read_text("utf-8", errors="replace")
 
 
 @pytest.fixture(scope="session")
 def installed_inventory() -> Inventory:
-    """What the installed MindSpore lacks; it takes a second or two."""
+    """Return the symbols that the installed MindSpore lacks; this takes a second or two."""
     return take_inventory(find_mindspore().folder)
 
 
 @pytest.fixture(scope="session")
 def stray_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder in whose path the words that MindSpore cuts paths at turn up again and again."""
+    """Return a cache folder whose path contains several times the words at which MindSpore cuts paths."""
     return tmp_path_factory.mktemp("cannery") / "latest" / "scann" / "latest-cann-cache"
 
 
 def run_dryrun(folder: Path, cache: Path, *arguments: str) -> RealRun:
-    """``ms-tune dryrun`` in a process of its own.
+    """Run ``ms-tune dryrun`` in a separate process.
 
     Args:
-        folder: Its working folder; the run is kept in ``kept`` below it.
-        cache: Where the stand-ins are kept.
-        arguments: What follows the command's name.
+        folder: Its working folder; the run folder is ``kept`` below it.
+        cache: The folder of the stand-ins.
+        arguments: The arguments after the command's name.
     """
     environment = {name: value for name, value in os.environ.items() if name not in _UNSET}
     environment |= {"MS_TUNE_CACHE": str(cache), "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -110,7 +110,7 @@ def run_dryrun(folder: Path, cache: Path, *arguments: str) -> RealRun:
 
 @pytest.fixture(scope="session")
 def packaged_run(tmp_path_factory: pytest.TempPathFactory, stray_cache: Path) -> RealRun:
-    """Four layers of the packaged Llama-2-7B, as JSON; the first run, so that it builds the stand-ins."""
+    """Run four layers of the packaged Llama-2-7B with JSON output; as the first run it builds the stand-ins."""
     return run_dryrun(tmp_path_factory.mktemp("packaged"), stray_cache, "--layers", "4", "--json")
 
 
@@ -120,7 +120,7 @@ def small_device_run(
     stray_cache: Path,
     packaged_run: RealRun,  # noqa: ARG001 - which builds the stand-ins
 ) -> RealRun:
-    """The same on a device of 8 GB, as Chinese text."""
+    """Run the same on a device of 8 GB with Chinese text output."""
     arguments = ("--layers", "4", "--no-extrapolate", "--device-memory", "8GB", "--verbose", "--lang", "zh")
     return run_dryrun(tmp_path_factory.mktemp("small"), stray_cache, *arguments)
 
@@ -131,7 +131,7 @@ def derived_runs(
     stray_cache: Path,
     packaged_run: RealRun,  # noqa: ARG001 - which builds the stand-ins
 ) -> tuple[RealRun, RealRun]:
-    """Six layers, three of them recomputed: derived from two of them, and run whole."""
+    """Run six layers, three of them recomputed: extrapolated from two layers, and in full."""
     template = str(data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml")
     settings = ["--set", "model_config.num_layers=6", "--set", "parallel_config.recompute_config.recompute=[3]"]
     arguments = ("--json", *settings, template)
@@ -145,7 +145,7 @@ def command_run(
     stray_cache: Path,
     packaged_run: RealRun,  # noqa: ARG001 - which builds the stand-ins
 ) -> RealRun:
-    """A script of the user's own that trains a little and ends with exit code 7."""
+    """Run a user's script that trains briefly and ends with exit code 7."""
     folder = tmp_path_factory.mktemp("command")
     (folder / "train.py").write_text(_SCRIPT, encoding="utf-8")
     return run_dryrun(folder, stray_cache, "--json", "--", sys.executable, "train.py", "7")
@@ -153,7 +153,7 @@ def command_run(
 
 @pytest.fixture(scope="session")
 def qwen3_config() -> Path:
-    """MindFormers' own config of Qwen3-32B, from its wheel."""
+    """Return MindFormers' own config of Qwen3-32B, from its wheel."""
     files = metadata.files("mindformers") or []
     found = next((file for file in files if file.as_posix().endswith(_QWEN3)), None)
     if found is None or not Path(str(found.locate())).is_file():
@@ -163,7 +163,7 @@ def qwen3_config() -> Path:
 
 @pytest.fixture(scope="session")
 def qwen3_run(tmp_path_factory: pytest.TempPathFactory, stray_cache: Path, qwen3_config: Path) -> RealRun:
-    """Qwen3-32B with one layer in every pipeline stage, stage 0, as JSON."""
+    """Run stage 0 of Qwen3-32B with one layer in every pipeline stage, with JSON output."""
     return run_dryrun(
         tmp_path_factory.mktemp("qwen3"), stray_cache, "--layers", "1", *_ONE, "--json", str(qwen3_config)
     )

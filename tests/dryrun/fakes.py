@@ -1,4 +1,4 @@
-"""A run without MindSpore: a small script in the place of the training process."""
+"""Provide a run without MindSpore: a small script instead of the training process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GIB = 1024**3
 
 
 def row(start: int, size: int, used: int, footprint: int, end: int = NEVER) -> str:
-    """A line of ``memory_block.csv``."""
+    """Return a line of ``memory_block.csv``."""
     stack = "File:/home/me/train.py;Line:7;Function:train|"
     return (
         f"{start},{end},{hex(0x10000000 + start * 2**36)},0,DefaultEnhancedAscendMemoryPool,{size},{used},{footprint},"
@@ -41,19 +41,19 @@ def row(start: int, size: int, used: int, footprint: int, end: int = NEVER) -> s
 
 
 def trace(peak: int = GIB, footprint: int = 2 * GIB) -> str:
-    """A trace of two blocks that are alive together."""
+    """Return a trace of two blocks that are alive at the same time."""
     return HEADER + row(2, peak - 512, peak - 512, footprint) + row(4, 512, peak, footprint)
 
 
 def statistics(peak: int = GIB, footprint: int = 2 * GIB) -> str:
-    """What MindSpore prints at the end of such a run."""
+    """Return the statistics that MindSpore prints at the end of such a run."""
     return STATISTICS.format(peak=peak // 2**20, actual=footprint // 2**20)
 
 
 def install(patch: pytest.MonkeyPatch, folder: Path, code: str, *, mindformers: bool = False) -> None:
     """Let dryrun run this Python code instead of the training process, in the run's folder.
 
-    The command stays as it is, so that the code finds in ``sys.argv`` what the real child would.
+    The command is unchanged: ``sys.argv`` is that of the real child.
     """
     script = folder / "child.py"
     script.write_text(code, encoding="utf-8")
@@ -73,7 +73,7 @@ def install(patch: pytest.MonkeyPatch, folder: Path, code: str, *, mindformers: 
 
 
 def good_child(peak: int = GIB, footprint: int = 2 * GIB) -> str:
-    """Code of a child that comes to a good end."""
+    """Return the code of a child that ends successfully."""
     return (
         "from pathlib import Path\n"
         f"Path('memory_block.csv').write_text({trace(peak, footprint)!r})\n"
@@ -82,7 +82,7 @@ def good_child(peak: int = GIB, footprint: int = 2 * GIB) -> str:
 
 
 def layered_child(base: int = GIB, layer: int = GIB // 8, last: int = 0) -> str:
-    """Code of a child whose peak grows with its layers, and that of rank 24 by a head."""
+    """Return the code of a child whose peak grows with its layers; that of rank 24 also by a head."""
     return (
         "import json, os, re\nfrom pathlib import Path\n"
         "job = json.loads(Path('job.json').read_text())\n"

@@ -1,4 +1,4 @@
-"""Wrong values in the place of right ones."""
+"""Replace valid values by wrong ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUES = st.one_of(
 
 
 def paths(node: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Every place in a config, the whole of it left out."""
+    """Yield every key path of a config, including the empty one."""
     if path:
         yield path
     items: Any = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
@@ -30,7 +30,7 @@ def paths(node: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str 
 
 
 def replaced(config: dict[str, Any], path: tuple[str | int, ...], value: object) -> dict[str, Any]:
-    """A copy with another value at one place."""
+    """Return a copy with another value at one path."""
     made = copy.deepcopy(config)
     node: Any = made
     for part in path[:-1]:

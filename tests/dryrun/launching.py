@@ -1,4 +1,4 @@
-"""One program run as dryrun runs many; started by name from programs that tests stop."""
+"""Run one program like dryrun runs many; programs that the tests stop start this module by name."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def run_child(
 
 
 def hear_signals() -> None:
-    """Before a program is started: have it heed what the tests may have been started to ignore, as a job in a script's background is."""
+    """Restore default signals before a program starts: the tests may run in the background of a script, where signals are ignored."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
 def ignore_signals() -> None:
-    """Before a program is started: as ``nohup`` and the background of a script do it."""
+    """Ignore signals before a program starts, like ``nohup`` and background jobs of scripts."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -1,7 +1,7 @@
-"""A static graph of equal layers, with a setting that lowers its memory or without: ``python layers_program.py SETTINGS``.
+"""Train a static graph of equal layers, with or without a setting that lowers its memory: ``python layers_program.py SETTINGS``.
 
 SETTINGS is JSON: ``kind`` (``gelu``, ``relu``, ``attention``), ``residual``, ``lazy`` (one graph for all layers), ``micro``
-(micro-batches whose gradients are summed up), ``remedy`` (none, ``recompute``).
+(micro-batches whose gradients are accumulated), ``remedy`` (none, ``recompute``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDTH, ROWS, LAYERS, HEADS = 512, 4096, 6, 8
 
 
 class Layer(nn.Cell):  # type: ignore[misc]
-    """Dense, an activation, Dense; or attention before them."""
+    """A layer of Dense, activation, Dense; or with attention before them."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__()
@@ -34,14 +34,14 @@ class Layer(nn.Cell):  # type: ignore[misc]
             self.softmax = nn.Softmax(-1)
 
     def construct(self, x: Tensor) -> Tensor:
-        """The layer's output."""
+        """Return the layer's output."""
         if self.attention:
             x = x + self.attend(self.norm(x))
         y = self.narrow(self.act(self.wide(x)))
         return x + y if self.residual else y
 
     def attend(self, x: Tensor) -> Tensor:
-        """Attention without flash: rows are sequences of 256."""
+        """Apply attention without FlashAttention: rows are sequences of 256 tokens."""
         shape = (ROWS // 256, 256, HEADS, WIDTH // HEADS)
         query, key, value = (
             ops.transpose(ops.reshape(each(x), shape), (0, 2, 1, 3)) for each in (self.query, self.key, self.value)
@@ -51,7 +51,7 @@ class Layer(nn.Cell):  # type: ignore[misc]
 
 
 class LazyLayer(Layer):
-    """The same as one graph that all layers share."""
+    """The same layer as one graph that all layers share."""
 
     @lazy_inline  # type: ignore[untyped-decorator]
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ class LazyLayer(Layer):
 
 
 class Net(nn.Cell):  # type: ignore[misc]
-    """The layers between two others, and a loss."""
+    """A network of the layers between two others, with a loss."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Net(nn.Cell):  # type: ignore[misc]
         self.head = nn.Dense(WIDTH, WIDTH)
 
     def construct(self, x: Tensor) -> Tensor:
-        """The loss."""
+        """Return the loss."""
         x = self.embed(x)
         for layer in self.layers:
             x = layer(x)
@@ -80,7 +80,7 @@ class Net(nn.Cell):  # type: ignore[misc]
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Two steps."""
+    """Run two steps."""
     mindspore.set_context(mode=mindspore.GRAPH_MODE)
     mindspore.set_device("Ascend")
     net = Net(settings)

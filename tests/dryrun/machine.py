@@ -1,4 +1,4 @@
-"""What this machine has, as reasons to skip a test, and small programs to compile."""
+"""Describe this machine with reasons to skip tests, and compile small programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ needs_mindformers = pytest.mark.skipif(
 
 
 def compile_c(folder: Path, name: str, text: str, *flags: str) -> Path:
-    """Compile a text into a shared library of this file name; with the flag ``-r`` into an object file."""
+    """Compile a text into a shared library with this file name; with the flag ``-r`` into an object file."""
     assert C_COMPILER is not None
     source = folder / f"{name}.c"
     source.write_text(text, encoding="utf-8")

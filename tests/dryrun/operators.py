@@ -1,7 +1,7 @@
-"""Which operators cannot be simulated: ``python -m tests.dryrun.operators [PYTHON]`` writes it down for that MindSpore.
+"""Record the operators that cannot be simulated with a MindSpore: ``python -m tests.dryrun.operators [PYTHON]``.
 
-Each call of ``operator_calls.py`` is made twice, forward and backward: in simulation, and on the CPU, which computes and so knows
-the true shape of every result. What the CPU cannot do is compared with nothing. Takes some minutes.
+Each call of ``operator_calls.py`` runs twice, forward and backward: in simulation, and on the CPU, which computes the
+true shape of every result. A call that fails on the CPU is not compared. Takes some minutes.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _FAILURES = ("ended", "forward", "backward")
 
 
 def data_file(release: str) -> Path:
-    """Where what fails with a release of MindSpore is written down."""
+    """Return the path of the file that lists the failures of a MindSpore release."""
     return DATA / f"{release}.json"
 
 
 def release_of(python: str) -> str:
-    """The MindSpore of an environment."""
+    """Return the MindSpore release of an environment."""
     code = "from importlib.metadata import version; print(version('mindspore'))"
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def failed(python: str) -> dict[str, str]:
-    """Why calls fail in simulation, or give something of another shape than on the CPU; those that do not are left out."""
+    """Return the reason for each call that fails in simulation, or returns another shape than on the CPU."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "calls.json").write_text(json.dumps(CALLS), encoding="utf-8")
@@ -45,11 +45,11 @@ def failed(python: str) -> dict[str, str]:
 
 
 def reason_of(simulated: dict[str, Any], computed: dict[str, Any]) -> str:
-    """Why a call cannot be relied on; empty where it can.
+    """Return why a call cannot be simulated; empty if it can.
 
     Args:
-        simulated: What it gave in simulation, as ``operators_program.py`` tells it.
-        computed: What it gave on the CPU.
+        simulated: Its result in simulation, in the format of ``operators_program.py``.
+        computed: Its result on the CPU.
     """
     for kind in _FAILURES:
         if kind in simulated:
@@ -64,7 +64,7 @@ def reason_of(simulated: dict[str, Any], computed: dict[str, Any]) -> str:
 
 
 def _is_bound(shapes: list[list[int]], true: list[list[int]]) -> bool:
-    """Whether results are nowhere smaller than they would be: MindSpore's values decide their size, ms-tune gives the largest."""
+    """Return whether no result is smaller than the real one: if values decide the size, ms-tune returns the largest."""
     return [len(one) for one in shapes] == [len(one) for one in true] and all(
         size >= real for one, other in zip(shapes, true, strict=True) for size, real in zip(one, other, strict=True)
     )

@@ -1,8 +1,8 @@
-"""Makes each of many calls in a process group of its own: ``python operators_program.py DEVICE CALLS OUT``.
+"""Run each of many calls in a separate process group: ``python operators_program.py DEVICE CALLS OUT``.
 
-MindSpore is imported once; each call has a process that is forked from there, before anything has used a device, and whatever
-becomes of it is one entry: ``outputs`` (shape and number format of each), ``gradients`` (shapes), or why there are none
-(``forward``, ``backward``, ``ended``).
+MindSpore is imported once; each call runs in a process that is forked from there before the device is used, and its result
+is one entry: ``outputs`` (shape and number format of each), ``gradients`` (shapes), or why there are none (``forward``,
+``backward``, ``ended``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIZES = {
 
 
 def _tensors() -> dict[str, Any]:
-    """What the calls are made on (``operator_calls.py``)."""
+    """Return the tensors that the calls use (``operator_calls.py``)."""
     some = np.random.default_rng(1)
     floats = {name: some.uniform(0.1, 0.9, size).astype(np.float32) for name, size in _SIZES.items()}
     floats["s"] = np.eye(4, dtype=np.float32) * 4 + 0.5
@@ -59,7 +59,7 @@ def _flat(result: Any) -> list[Tensor]:  # noqa: ANN401 - what an operator gives
 
 
 def _run_call(call: str, device: str) -> dict[str, Any]:
-    """What a call gives, forward and backward."""
+    """Run a call forward and backward, and describe the results."""
     ms.set_device(device)
     names = {"ms": ms, "mint": mint, "nn": nn, "ops": ops, "F": mint.nn.functional, "Tensor": Tensor}
     tensors = _tensors()
@@ -98,7 +98,7 @@ def _words(error: Exception) -> str:
 
 
 def _begin(call: str, device: str) -> tuple[int, int]:
-    """A process for a call, and the end of a pipe to read what it tells."""
+    """Start a process for a call; return it with the reading end of a pipe."""
     read, write = os.pipe()
     pid = os.fork()
     if not pid:

@@ -1,4 +1,4 @@
-"""What a simulated job of the real MindFormers says that it recomputes, beside its config: ``normalize-recompute --against``."""
+"""Compare the recomputation in the log of a simulated job of the real MindFormers with its config: ``normalize-recompute --against``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LISTS = r"recompute_config: {recompute: [1, 2], select_recompute: {'mlp\.linear_
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory, stray_cache: Path) -> Path:
-    """The folder of one run; all but the lists stands in the file that the config builds on."""
+    """Run a job once and return its folder; all settings except the lists are in the file that the config is based on."""
     folder = tmp_path_factory.mktemp("against")
     (folder / "base.yaml").write_text(CONFIG)
     (folder / "config.yaml").write_text(f"base_config: base.yaml\n{LISTS}")

@@ -1,4 +1,4 @@
-"""Reading shared libraries, against libraries that the tests compile."""
+"""Test the reader of shared libraries with libraries that the tests compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which CANN is used, what a built stand-in holds, and who is not served."""
+"""Test the choice of CANN, the content of built stand-ins, and unsupported systems."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NAMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "LD_LIBRARY_PATH", "PYTHONPA
 
 @pytest.fixture(autouse=True)
 def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No CANN but those that a test makes, and a cache of its own."""
+    """Hide all CANN installations except those that a test creates, and use a separate cache."""
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(environment, "_DEFAULT_HOMES", (str(tmp_path / "default"),))
@@ -183,7 +183,7 @@ class TestWhoIsServed:
 @needs_c_compiler
 @needs_elftools
 class TestBuild:
-    """A whole build, for the small plug-in of the inventory's tests."""
+    """A complete build, for the small plug-in of the inventory's tests."""
 
     @pytest.fixture
     def mindspore(self, small_wheel: Path, monkeypatch: pytest.MonkeyPatch) -> MindSpore:
@@ -227,7 +227,7 @@ class TestBuild:
             assert (cut / "compiler" / "version.info").read_text("utf-8") == "Version=8.5.0\n"
 
     def test_whoever_asks_for_news_gets_the_function_that_waits(self, home: Path) -> None:
-        """What is loaded behind it, as MindSpore's plug-in, looks names up there first."""
+        """A library loaded later, like MindSpore's plug-in, finds names here first."""
         code = (
             "import ctypes\nfrom ms_tune.dryrun.child.hook import runtime\nruntime.let_watch()\n"
             f"print(getattr(ctypes.CDLL(None), {inventory._REPORTS!r})(5))"

@@ -1,4 +1,4 @@
-"""What the Ascend plug-in lacks: of a small plug-in made by the test, and of the installed MindSpore."""
+"""Test the symbols that the Ascend plug-in lacks: of a small plug-in made by the test, and of the installed MindSpore."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ int f(void) {
 
 @pytest.fixture(scope="session")
 def small_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A package folder with the layout of MindSpore's."""
+    """Create a package folder with the layout of MindSpore's."""
     wheel = tmp_path_factory.mktemp("wheel") / "mindspore"
     plugin = wheel / "lib" / "plugin"
     (plugin / "ascend").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Real C++ against the stand-ins: what they build must be what a C++ program takes it for.
+"""Check that objects built by the stand-ins are valid for a real C++ program.
 
 The program declares the classes as CANN's headers do (``graph/operator.h``, ``graph/tensor.h``, ``graph/ascend_string.h``,
 ``graph/operator_factory.h``, ``ge/ge_api_error_codes.h``; CANN 8) and is built as MindSpore's wheel is, with the old
@@ -29,7 +29,7 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled, not yet linked program."""
+    """Compile the program without linking it."""
     assert GXX is not None
     folder = tmp_path_factory.mktemp("layouts")
     output = folder / "program.o"
@@ -41,7 +41,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def text(program: Path) -> str:
-    """The stand-ins' C file for the functions that the program, as g++ compiled it, asks for."""
+    """Return the stand-ins' C file for the functions that the program, compiled by g++, needs."""
     listing = _run("nm", "-u", "--format=posix", str(program))
     symbols = sorted(line.split()[0] for line in listing.stdout.splitlines() if line.startswith(("_ZN2ge", "_ZNK2ge")))
     assert len(symbols) > 30, listing
@@ -49,7 +49,7 @@ def text(program: Path) -> str:
 
 
 def _outcome(program: Path, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The program's end when it runs with stand-ins made of this C file."""
+    """Link the program with stand-ins made of this C file, run it, and return its end."""
     assert GXX is not None
     (folder / "standin.c").write_text(text, encoding="utf-8")
     library = folder / "libstandin.so"

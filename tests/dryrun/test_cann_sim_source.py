@@ -1,4 +1,4 @@
-"""Which stand-in each missing function gets, and the C file made of them."""
+"""Test the stand-in for each missing function, and the C file made of them."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class TestInstalledMindSpore:
     def test_only_functions_whose_first_argument_is_the_result_write_to_it(
         self, installed_inventory: Inventory
     ) -> None:
-        """A result that comes back through a non-const reference stands last, and the function returns a status."""
+        """A result that is a non-const reference comes last, and the function returns a status."""
         writers = [name for name in installed_inventory.symbols if define_stand_in(name).startswith("MAKES_")]
         through_reference = [name for name in writers if re.search(r"RN?S_\d+\w+E$", name)]
         assert writers

@@ -1,4 +1,4 @@
-"""``ms-tune dryrun -- COMMAND``: the user's own program, its exit code, and its trace."""
+"""Test ``ms-tune dryrun -- COMMAND``: the user's own program, its exit code, and its trace."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_mindspore_leaves_in_the_working_folder_goes_to_the_run_folder(ms_t
 def test_other_commands_judge_a_failed_command_no_more_than_dryrun_does(
     ms_tune: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The good one's trace is the same, so that only what the run keeps can tell."""
+    """The trace equals that of the successful run, so that only the run's record shows the difference."""
     for end, outcome, code in (("", "fits", 0), ("raise RuntimeError('out of data')", None, 2)):
         ms_tune(good_child() + TO_TRACKER + end, "--json")
         newest = max(Path("ms-tune-runs").iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
@@ -138,7 +138,7 @@ def test_other_commands_judge_a_failed_command_no_more_than_dryrun_does(
 
 
 def test_while_it_runs_nobody_judges_it(ms_tune: Command) -> None:
-    """So that nothing does if ms-tune is killed meanwhile."""
+    """The record without a verdict stays if ms-tune is killed meanwhile."""
     code = (
         "import os, shutil\nfrom pathlib import Path\n"
         "shutil.copy(Path(os.environ['MS_TUNE_TRACES']).parent / 'judged.json', 'meanwhile.json')\n"
@@ -225,7 +225,7 @@ def test_the_page_for_the_browser_has_every_rank(ms_tune: Command) -> None:
 
 
 class RunsHere:
-    """An engine that runs tasks as a Ray worker does, in this process."""
+    """An engine that runs tasks in this process, in the way of a Ray worker."""
 
     def __init__(self, jobs: int | None) -> None:
         self.jobs = jobs

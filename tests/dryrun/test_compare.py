@@ -1,4 +1,4 @@
-"""A simulated run beside a real one."""
+"""Compare a simulated run with a real one."""
 
 from __future__ import annotations
 

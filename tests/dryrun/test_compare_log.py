@@ -1,4 +1,4 @@
-"""A simulated run beside the log of a real one."""
+"""Compare a simulated run with the log of a real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many devices a job has, by one rule for the packaged model and for configs that are named."""
+"""Test the number of devices of a job: one rule for the packaged model and for named configs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(text: str | dict[str, Any], **more: Any) -> PreparedRun:  # noqa: ANN401
 
 
 def test_the_packaged_model_is_the_same_job_named_and_unnamed() -> None:
-    """It was judged on 8 devices unnamed, and on one, its optimizer's state whole, when it was named."""
+    """It used to be judged on 8 devices if unnamed, and on one, with an unsharded optimizer state, if named."""
     shutil.copy(PACKAGED, "llama2_7b.yaml")
     unnamed, named = (prepare_run(DryrunRequest(config=path, layers=2)) for path in (None, Path("llama2_7b.yaml")))
     assert (named.world_size, named.split, named.devices_source) == (8, Split(data=8), unnamed.devices_source)

@@ -1,4 +1,4 @@
-"""What `memory` foretells of a loss in pieces, beside a second run of MindFormers 2.1's own dynamic-graph network on one device."""
+"""Compare the predicted effect of a chunked loss in `memory` with a second run of MindFormers 2.1's own network on one device."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ REST: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def mindformers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MindFormers 2.1, unpacked."""
+    """Unpack MindFormers 2.1."""
     found = wheels.wheel("2.1")
     if isinstance(found, str):
         pytest.skip(found)

@@ -1,4 +1,4 @@
-"""The real MindSpore in simulation, from the command line to the verdict."""
+"""Test the real MindSpore in simulation, from the command line to the verdict."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LAYERS = 4
 
 
 def rows(run: RealRun) -> list[dict[str, str]]:
-    """The trace, read without any code of ms-tune."""
+    """Read the trace without code of ms-tune."""
     (path,) = run.folder.glob("rank_*/**/memory_block.csv")
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -43,7 +43,7 @@ def largest_use(run: RealRun) -> int:
 
 
 def swept_peak(run: RealRun) -> int:
-    """The largest sum of sizes that are alive at once."""
+    """Return the largest sum of the sizes of live blocks."""
     changes = []
     for row in rows(run):
         changes += [(int(row["start_time_stamp"]), int(row["size"])), (int(row["end_time_stamp"]), -int(row["size"]))]
@@ -66,14 +66,14 @@ def memory_report(run: RealRun, *command: str) -> dict[str, Any]:
 
 
 def logged_peak(run: RealRun) -> int:
-    """MiB."""
+    """Return the peak from the log in MiB."""
     found = re.findall(r"Used peak memory usage \(without fragments\): (\d+)M", run.log)
     assert found, run.log[-2000:]
     return int(found[-1])
 
 
 def logged_footprint(run: RealRun) -> int:
-    """MiB."""
+    """Return the footprint from the log in MiB."""
     return int(re.findall(r"Actual peak memory usage \(with fragments\): (\d+)M", run.log)[-1])
 
 
@@ -87,7 +87,7 @@ def template() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def parameters(template: dict[str, Any]) -> int:
-    """Parameters of the packaged model with four layers: untied embeddings, SwiGLU, RMSNorm, no biases."""
+    """Return the number of parameters of the packaged model with four layers: untied embeddings, SwiGLU, RMSNorm, no biases."""
     model = template["model_config"]
     hidden, wide, words = model["hidden_size"], model["ffn_hidden_size"], model["vocab_size"]
     layer = 4 * hidden * hidden + 3 * hidden * wide + 2 * hidden
@@ -147,7 +147,7 @@ class TestPackagedModel:
 
     @pytest.mark.parametrize("command", ["memory", "memory what-if"])
     def test_every_command_gives_the_verdict_of_the_run(self, packaged_run: RealRun, command: str) -> None:
-        """The trace holds four layers, which fit; the verdict is about the whole model, as dryrun gave it."""
+        """The trace contains four layers, which fit; the verdict is about the whole model, as reported by dryrun."""
         done = subprocess.run(
             [sys.executable, "-m", "ms_tune", *command.split(), str(packaged_run.folder), "--json"],
             capture_output=True,
@@ -258,7 +258,7 @@ def model(qwen3_config: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def rank_parameters(model: dict[str, Any]) -> int:
-    """Parameters of one rank of stage 0 with one layer: the embedding and the layer, split over model parallel ranks."""
+    """Return the parameters of one rank of stage 0 with one layer: embedding and layer, split over the tensor-parallel ranks."""
     shape, ranks = model["model"]["model_config"], model["parallel_config"]["model_parallel"]
     hidden, size = shape["hidden_size"], shape["head_dim"]
     heads, groups = shape["num_attention_heads"], shape["num_key_value_heads"]

@@ -1,4 +1,4 @@
-"""The Ray engine on a real Ray of this machine with several worker processes."""
+"""Test the Ray engine with a real Ray on this machine and several worker processes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_address_without_a_cluster_ends_soon(monkeypatch: pytest.MonkeyPatch,
 @needs_ray
 @pytest.mark.slow
 def test_a_ray_of_this_machine_listens_on_loopback_alone(tmp_path: Path) -> None:
-    """Started in a process of its own; every socket that its processes listen on is looked at."""
+    """Ray runs in a separate process; all listening sockets of its processes are examined."""
     code = (
         "import os, pathlib\nfrom ms_tune.dryrun.ray_engine import connect_ray\nray = connect_ray()\n"
         "print('PID', os.getpid(), flush=True)\ninput()\nray.shutdown()\n"
@@ -78,7 +78,7 @@ def test_a_ray_of_this_machine_listens_on_loopback_alone(tmp_path: Path) -> None
 
 
 def session_of(pid: int) -> set[str]:
-    """The processes of Ray that came of one."""
+    """Return the processes that one Ray session started."""
     children: dict[str, list[str]] = {}
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
@@ -94,7 +94,7 @@ def session_of(pid: int) -> set[str]:
 
 
 def listening(processes: set[str]) -> list[str]:
-    """Sockets of these processes that listen on more than loopback, as /proc/net has them."""
+    """Return the sockets of these processes that listen on other addresses than loopback, from /proc/net."""
     sockets = set()
     for process in processes:
         with contextlib.suppress(OSError):
@@ -157,7 +157,7 @@ def task(number: int, code: str) -> Task:
 
 
 class Ends:
-    """Keeps how tasks ended, by rank."""
+    """An observer that records how tasks ended, by rank."""
 
     def __init__(self, kept: dict[int, ProcessEnd]) -> None:
         self._kept = kept
@@ -189,7 +189,7 @@ if os.environ["RANK_ID"] == "0" and not os.path.exists("killed"):
 
 
 def running_in(folder: Path) -> list[str]:
-    """Processes whose working folder is there, but for this one."""
+    """Return the processes with this working folder, without the current one."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdecimal() and int(process.name) != os.getpid():
@@ -200,7 +200,7 @@ def running_in(folder: Path) -> list[str]:
 
 
 def left_by_killed_workers() -> list[str]:
-    """Folders of Ray workers in the temporary folder whose worker is gone."""
+    """Return the temporary folders of Ray workers that have ended."""
     found = (ray_engine._SCRATCH.fullmatch(path.name) for path in Path(tempfile.gettempdir()).iterdir())
     return [match[0] for match in found if match and not Path(f"/proc/{match[1]}").exists()]
 
@@ -239,7 +239,7 @@ class TestRay:
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """Two real simulated runs on two workers; one of these is killed in the middle of its run."""
+        """Two real simulated runs use two workers; one worker is killed during its run."""
         assert cluster.is_initialized()
         monkeypatch.chdir(tmp_path)
         (tmp_path / "train.py").write_text(_KILLS_ITS_WORKER, encoding="utf-8")

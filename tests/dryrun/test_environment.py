@@ -1,4 +1,4 @@
-"""The environment of the simulated process."""
+"""Test the environment of the simulated process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tokens are shared out over experts, against a table of every token written down."""
+"""Compare the distribution of tokens over experts with an explicit table of every token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full stages as weighted sums of shrunk ones, against models whose peaks are known."""
+"""Compare full stages, as weighted sums of smaller ones, with models whose peaks are known."""
 
 from __future__ import annotations
 

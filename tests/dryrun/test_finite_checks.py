@@ -1,4 +1,4 @@
-"""What is followed through a class stays behind what other classes say."""
+"""Test that values are tracked in one class only, without effect on other classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ms_tune.dryrun.child.hook.support import put_around
 
 
 class Base:
-    """Both kinds of tensors come from it."""
+    """The common base class of both kinds of tensors."""
 
     def clone(self) -> str:
         return "base"
@@ -19,11 +19,11 @@ class Base:
 
 
 class Plain(Base):
-    """The class that is followed."""
+    """The class whose methods are replaced."""
 
 
 class Own(Base):
-    """A parameter, with a way of its own."""
+    """A parameter class that overrides a method."""
 
     def clone(self, how: str = "same") -> str:
         return f"own, {how}"
@@ -33,7 +33,7 @@ class Own(Base):
 
 
 class Both(Plain, Own):
-    """A parameter that is a tensor of a kind of its own."""
+    """A parameter class that is also a subclass of a tensor class."""
 
 
 def test_a_class_that_is_followed_does_not_come_before_another_ones_own_methods() -> None:
@@ -45,7 +45,7 @@ def test_a_class_that_is_followed_does_not_come_before_another_ones_own_methods(
 
 
 class Placed:
-    """A tensor at an address that simulation made up."""
+    """A tensor at an address invented by the simulation."""
 
     dtype, shape = "Int64", (2, 3)
 

@@ -1,4 +1,4 @@
-"""Processes that are forked from one that has made their imports."""
+"""Test processes that are forked from a process with their imports."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def module(folder: Path, at_import: str = "") -> None:
 
 
 def codes(folder: Path, children: list[ChildProcess]) -> list[tuple[int, bool]]:
-    """The exit code of each, and whether its time was up."""
+    """Return the exit code of each child, and whether its time limit was exceeded."""
     with contextlib.ExitStack() as last, watch_programs() as watch:
         server = ForkServer.start(children[0], folder)
         last.callback(server.close)
@@ -148,7 +148,7 @@ def test_only_what_imports_the_same_in_the_same_environment_is_forked_from_one(t
 def test_a_forked_run_leaves_the_blocks_of_one_that_imports_for_itself(
     packaged_run: RealRun, small_device_run: RealRun
 ) -> None:
-    """The first is one of two sizes and forked, the second the only one; the tracker numbers addresses from anywhere."""
+    """The first run is one of two sizes and forked, the second one is alone; the tracker's addresses start anywhere."""
     kept = []
     for run in (packaged_run, small_device_run):
         lines = (run.folder / "rank_0" / "rank_0" / "memory_block.csv").read_text(encoding="utf-8").splitlines()
@@ -160,7 +160,7 @@ def test_a_forked_run_leaves_the_blocks_of_one_that_imports_for_itself(
 
 
 def test_children_run_at_once(tmp_path: Path) -> None:
-    """Each waits for the other, which would never come if they ran one after the other."""
+    """Each child waits for the other one: if they ran one after the other, the test would not end."""
     module(tmp_path)
     code = """
 open(f"../began_{job['number']}", "w").close()

@@ -1,4 +1,4 @@
-"""Dynamic-graph configs where their own framework is installed: what is chosen, and what is handed to it."""
+"""Test dynamic-graph configs where their own framework is installed: its choice, and its input."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The reference transformer beside the real framework: the same memory, config by config.
+"""Compare the memory of the reference transformer and the real framework, config by config.
 
-Not in the default run, for it takes minutes and an environment of its own. ``MS_TUNE_TEST_MINDSPEED`` names a Python that
-has MindSpore 2.7, MindFormers 1.6 (which holds MindSpeed-Core-MS's layers) and what ms-tune depends on.
+Not in the default run, because it takes minutes and a separate environment. ``MS_TUNE_TEST_MINDSPEED`` names a Python with
+MindSpore 2.7, MindFormers 1.6 (which contains MindSpeed-Core-MS's layers) and ms-tune's requirements.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def dryrun(folder: Path, *options: str) -> dict[str, Any]:
 
 
 def mask_bytes(config: dict[str, Any], result: dict[str, Any]) -> int:
-    """The attention mask of all micro-batches, one byte each: data of the real run that the reference does without."""
+    """Return the bytes of the attention mask of all micro-batches, one byte per element: the reference run has no mask."""
     batch, length = config["dataset_config"], config["model_config"]["seq_length"]
     changed = {change["key"]: change["after"] for change in result["changes"]}
     micro_batches: int = changed.get("dataset_config.micro_batch_num", batch["micro_batch_num"])

@@ -1,4 +1,4 @@
-"""The job's way through a JSON file."""
+"""Test the transfer of a job through a JSON file."""
 
 from __future__ import annotations
 

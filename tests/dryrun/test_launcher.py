@@ -1,4 +1,4 @@
-"""Starting a process, watching it, and never leaving it behind."""
+"""Test starting and watching a process, which must never be left running."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether the process exists and is more than a zombie."""
+    """Return whether the process exists and is not a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except OSError:
@@ -49,7 +49,7 @@ def runs(pid: int) -> bool:
 
 
 def pids(folder: Path, *names: str) -> list[int]:
-    """The process ids that the processes wrote; waits until all of them are there."""
+    """Return the process IDs that the processes wrote; wait until all have written."""
     wait_for(lambda: all((folder / name).is_file() and (folder / name).read_text().endswith("\n") for name in names))
     return [int((folder / name).read_text()) for name in names]
 
@@ -167,7 +167,7 @@ def test_a_signal_to_ms_tune_ends_the_program_too(tmp_path: Path, number: signal
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_what_ms_tune_was_started_to_ignore_it_ignores(tmp_path: Path, number: signal.Signals) -> None:
-    """``nohup ms-tune ... &`` goes on when the terminal is closed."""
+    """``nohup ms-tune ... &`` continues when the terminal is closed."""
     code = "import os, time; open('child', 'w').write(f'{os.getpid()}\\n')\nwhile not os.path.exists('go'): time.sleep(0.01)"
     parent = subprocess.Popen(python(PARENT, str(tmp_path), code), cwd=ROOT, preexec_fn=ignore_signals)  # noqa: PLW1509 - no threads here
     pids(tmp_path, "child")

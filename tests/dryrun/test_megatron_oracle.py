@@ -1,6 +1,7 @@
-"""The pair of published figures, by the real Megatron-LM, MindSpeed and MindSpeed-LLM on MSAdapter.
+"""Reproduce the pair of published figures with the real Megatron-LM, MindSpeed and MindSpeed-LLM on MSAdapter.
 
-On request: ``MS_TUNE_TEST_MEGATRON`` names a Python with MindSpore 2.7.1 or 2.9 and what these import; their sources are on PYTHONPATH.
+On request: ``MS_TUNE_TEST_MEGATRON`` names a Python with MindSpore 2.7.1 or 2.9 and their requirements; their sources
+are on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _RECOMPUTED = ("recompute-granularity=full", "recompute-method=uniform", "recomp
 
 
 def simulated(folder: Path, *options: str) -> tuple[int, dict[str, Any]]:
-    """Exit code and result of the first stage of the pair's job."""
+    """Return exit code and result of the first stage of the two jobs."""
     sources = os.environ["PYTHONPATH"].split(os.pathsep)
     home = next(Path(source) for source in sources if (Path(source) / _PROGRAM).is_file())
     script = folder / "pretrain.sh"

@@ -1,7 +1,7 @@
-"""Small models of several kinds in the real MindFormers: what they hold, against tensors counted by hand.
+"""Compare the memory of small models of several kinds in the real MindFormers with tensors counted by hand.
 
 Every tensor is float32. The configs are those of MindFormers' wheel, made small with ``--set``, and ms-tune's own template
-for the older Llama, of which the wheel has none any more.
+for the older Llama, which the wheel no longer contains.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Model:
 
     Attributes:
         config: Its config in MindFormers' wheel; in ms-tune's own templates where the wheel has none.
-        settings: What makes it small, below ``model.model_config`` where the name has no dot.
-        weights: Elements of every tensor of weights on one rank.
-        untrained: Elements of those that have no optimizer state; None where ms-tune knows no theory.
+        settings: Settings that make it small, below ``model.model_config`` if the name has no dot.
+        weights: The number of elements of every weight tensor on one rank.
+        untrained: The number of elements without optimizer state; None where ms-tune has no theory.
     """
 
     config: str
@@ -154,7 +154,7 @@ MODELS = {
 
 
 def block(elements: int) -> int:
-    """Bytes of the block that a float32 tensor gets: 32 more, in units of 512 (2.9, ``ascend_memory_manager.cc``)."""
+    """Return the bytes of a float32 tensor's block: 32 more, in units of 512 (2.9, ``ascend_memory_manager.cc``)."""
     return -(-(4 * elements + 32) // 512) * 512
 
 
@@ -165,7 +165,7 @@ def config_of(model: Model) -> Path:
 
 
 def config_in_wheel(name: str) -> Path:
-    """A config that the installed MindFormers brings, by the end of its path."""
+    """Return a config of the installed MindFormers, by the end of its path."""
     files = metadata.files("mindformers") or []
     found = next((Path(str(file.locate())) for file in files if file.as_posix().endswith(name)), None)
     if found is None or not found.is_file():
@@ -177,7 +177,7 @@ def config_in_wheel(name: str) -> Path:
 def run(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, stray_cache: Path
 ) -> tuple[Model, RealRun]:
-    """A small model and its run, as JSON."""
+    """Run a small model with JSON output."""
     model = MODELS[request.param]
     settings = []
     for name, value in model.settings.items():
@@ -231,7 +231,7 @@ def test_what_is_run_otherwise_is_listed(run: tuple[Model, RealRun]) -> None:
 def test_a_model_that_mindformers_does_not_train_is_reported_with_its_own_sentence(
     tmp_path: Path, stray_cache: Path
 ) -> None:
-    """MindFormers 1.9 builds Qwen2 for inference where nobody says that it is to be trained."""
+    """MindFormers 1.9 builds Qwen2 for inference unless the config requests training."""
     qwen2 = ("model_type=qwen2", "architectures=Qwen2ForCausalLM", "hidden_act=silu", "hidden_size=256")
     settings = [part for setting in qwen2 for part in ("--set", f"model.model_config.{setting}")]
     config = config_in_wheel("configs/qwen3/pretrain_qwen3_32b_4k.yaml")

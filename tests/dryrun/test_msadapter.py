@@ -1,7 +1,8 @@
-"""MSAdapter's own code in simulation, from a script that starts it as people do; its wheel is read, and never installed.
+"""Run MSAdapter's own code in simulation, from a typical script; its wheel is read, and never installed.
 
-The wheel also holds folders ``torch`` and ``torch_npu`` for the top level, which would hide others; the two that are
-meant to stand on PYTHONPATH are taken out of it.
+The wheel also contains top-level folders ``torch`` and ``torch_npu``, which would hide others; the two folders for
+PYTHONPATH
+are extracted from it.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ msrun --worker_num 8 --local_worker_num 4 --node_rank 0 --join=False train.py \\
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where ``msadapter`` and ``msa_thirdparty`` are."""
+    """Return the folders of ``msadapter`` and ``msa_thirdparty``."""
     kept = wheels.folder()
     kept.mkdir(parents=True, exist_ok=True)
     aim = tmp_path_factory.mktemp("msadapter")

@@ -1,7 +1,8 @@
-"""Which operators can be simulated, forward and backward: as it is written down for each release of MindSpore.
+"""Test which operators can be simulated, forward and backward, by the record for each release of MindSpore.
 
-``MS_TUNE_TEST_OPERATORS`` names the Python of an environment with any MindSpore. Where nothing is written down for it yet,
-all that fails is shown.
+``MS_TUNE_TEST_OPERATORS`` names the Python of an environment with any MindSpore. For a release without a record, all
+failures
+are shown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Other releases of MindSpore, each in a virtual environment of its own.
+"""Test other releases of MindSpore, each in a separate virtual environment.
 
-Not in the default run: each one is a download of a gigabyte. ``MS_TUNE_TEST_MINDSPORE=2.7.2,2.10.0`` asks for them.
+Not in the default run: each one is a download of a gigabyte. ``MS_TUNE_TEST_MINDSPORE=2.7.2,2.10.0`` selects them.
 """
 
 from __future__ import annotations

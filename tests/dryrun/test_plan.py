@@ -1,4 +1,4 @@
-"""Which stages, ranks and numbers of layers are run."""
+"""Test which stages, ranks and numbers of layers run."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TestSizes:
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)), min_size=1, max_size=6), st.data())
 def test_no_stage_that_is_left_out_can_be_the_worst(counts: list[dict[str, int]], data: st.DataObject) -> None:
-    """Whatever each kind of layer needs, and however in-flight micro-batches fall from stage to stage."""
+    """This applies to any needs per kind of layer, and any decrease of in-flight micro-batches from stage to stage."""
     each = {kind: data.draw(st.integers(0, 100)) for kind in "abc"}
     flights = sorted((data.draw(st.integers(1, 9)) for _ in counts), reverse=True)
     needs = [sum(each[kind] * count for kind, count in one.items()) * f for one, f in zip(counts, flights, strict=True)]
@@ -115,7 +115,7 @@ class TestFewestLayers:
 
     @pytest.mark.slow
     def test_how_many_it_takes_is_reported_once_and_holds(self) -> None:
-        """The template's first stage needs 2 layers and another one 3: the goal moved from one try to the next."""
+        """The first stage of the template needs 2 layers and another one 3: the minimum used to change from one try to the next."""
         config = data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml"
         reported = set()
         for layers in (1, 2):

@@ -1,4 +1,4 @@
-"""Which way a config is run."""
+"""Test which kind of run a config gets."""
 
 from __future__ import annotations
 

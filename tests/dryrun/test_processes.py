@@ -1,4 +1,4 @@
-"""What the processes of a command told about themselves, true or not, and the lines that are theirs."""
+"""Test the processes' own records of a command, valid or not, and the log lines of each process."""
 
 from __future__ import annotations
 

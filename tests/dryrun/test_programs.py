@@ -1,4 +1,4 @@
-"""Small programs of many kinds in simulation: what is shown is right, by arithmetic, or it is said why it may not be."""
+"""Simulate small programs of many kinds: figures are correct by arithmetic, or the reason for doubt is reported."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def peaks(run: RealRun) -> list[float]:
 
 
 def places(run: RealRun) -> list[tuple[str, str]]:
-    """The source lines at which the program reads values, and how."""
+    """Return the source lines at which the program reads values, and the operation."""
     lines = (run.folder.parent / "train.py").read_text("utf-8").splitlines()
     return [(lines[read["line"] - 1].strip(), read["how"]) for read in run.json["reads"]]
 
 
 def test_every_question_whether_all_is_finite_is_answered_with_yes(simulated: Callable[..., RealRun]) -> None:
-    """One command with a process for each question, forked before the device is used; each has a trace of its own."""
+    """One command starts a process per question, forked before the device is used; each has its own trace."""
     begin = "from mindspore.communication import comm_func, init\ninit()\n"
     parts = {name: f"{begin}{_LAYER}    {code}\n" for name, code in _QUESTIONS.items()}
     code = (
@@ -146,7 +146,7 @@ wait()
 
 
 def test_a_loop_that_a_value_keeps_from_being_entered_has_no_verdict(simulated: Callable[..., RealRun]) -> None:
-    """All that it would train is missing from the figures."""
+    """The memory of the training in this loop is missing from the figures."""
     entered = """
 x, rounds, loss = mint.zeros((4,)), 0, float("inf")
 while loss > 0.1:  # its first round runs, whatever ends it
@@ -350,7 +350,7 @@ subprocess.run([sys.executable, "train.py", "dies"], check=False)
 
 
 def test_a_forked_one_that_is_killed_is_reported_whenever_it_was_forked(simulated: Callable[..., RealRun]) -> None:
-    """What it leaves is nothing at all; others that are forked and end by themselves, or become another program, are not told."""
+    """A killed process leaves no record; forked processes that end by themselves, or execute another program, are not reported."""
     code = """
 import multiprocessing as mp
 def fork(then, seconds=0):
@@ -422,7 +422,7 @@ def test_who_used_the_device_and_is_killed_is_reported_whoever_started_it(
 
 
 def test_what_a_c_library_forks_is_reported_like_what_python_forks(simulated: Callable[..., RealRun]) -> None:
-    """Its parent's trace is not written over by its own."""
+    """Its parent's trace is not overwritten."""
     ends = "fork(True, lambda: os._exit(0))"
     run = simulated(f"{_KILLED}{_BY_C}kept = mint.zeros((16, 1024, 256)); {ends}\n")
     assert run.json["verdict"] is None
@@ -471,7 +471,7 @@ os.execvp(sys.executable, [sys.executable, "train.py", "again"])
 
 
 def test_variables_that_a_program_sets_for_itself_hide_nothing(simulated: Callable[..., RealRun]) -> None:
-    """Neither the tracker nor its statistics: before the import, as a shell's child, or after it."""
+    """Neither the tracker nor its statistics are lost: variables set before the import, for a shell's child, or after it."""
     code = """
 if len(sys.argv) > 1:
     kept = mint.zeros((64, 1024, 256))
@@ -501,7 +501,7 @@ subprocess.run([sys.executable, "-c", "import mindspore"], env={"PATH": os.envir
 
 
 def test_a_program_that_names_itself_is_none_without_the_environment(simulated: Callable[..., RealRun]) -> None:
-    """As setproctitle does it: a name is written over arguments and environment, which live on elsewhere."""
+    """Like setproctitle: the name overwrites arguments and environment, which remain available elsewhere."""
     code = """
 import ctypes, time
 for name, value in dict(os.environ).items(): os.putenv(name, value)
@@ -586,7 +586,7 @@ def test_what_goes_wrong_has_no_verdict(
 def test_a_program_is_judged_by_what_a_real_device_would_give_it(
     simulated: Callable[..., RealRun], asks: str, limit: int | None
 ) -> None:
-    """In simulation MindSpore 2.9 takes no notice of more than 32 GB, and its own statistics say 61,430 MiB."""
+    """In simulation MindSpore 2.9 ignores more than 32 GB, and its own statistics report 61,430 MiB."""
     run = simulated(f"{asks}\nx = mint.zeros((1024, 1024))\n")
     assert run.json["verdict"] == (None if limit is None else "fits")
     if limit is None:

@@ -1,4 +1,4 @@
-"""What several devices would answer, asked for by a small program in simulation."""
+"""Test the answers of several devices, requested by a small program in simulation."""
 
 from __future__ import annotations
 

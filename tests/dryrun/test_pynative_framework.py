@@ -1,4 +1,4 @@
-"""MindFormers' dynamic-graph configs where its own trainer is installed: what is found, and what is handed to it."""
+"""Test MindFormers' dynamic-graph configs where its own trainer is installed: its detection, and its input."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_it_may_do_what_the_reference_transformer_does_not(key: str, value: obje
 
 
 def test_on_one_device_a_float32_weight_has_no_copy() -> None:
-    """As ``AdamW._init_main_params`` has it: the embedding and the norms are float32 already."""
+    """As in ``AdamW._init_main_params``: embedding and norms are float32 already."""
     config = edited(QWEN, "model.params_dtype", "bfloat16")
     theory = prepared(config, devices=1, request=DryrunRequest(reference=True)).theory
     model = config["model"]
@@ -276,7 +276,7 @@ def test_on_one_device_a_float32_weight_has_no_copy() -> None:
 
 
 def test_projections_of_attention_are_float32_where_the_config_does_not_say() -> None:
-    """``params_dtype`` of ``transformer_config.py`` and ``transformers/attention.py`` of 2.1."""
+    """The default is ``params_dtype`` of ``transformer_config.py`` and ``transformers/attention.py`` of 2.1."""
     model = QWEN["model"]
     heads, groups, head = model["num_attention_heads"], model["num_key_value_heads"], model["head_dim"]
     projections = model["num_hidden_layers"] * model["hidden_size"] * head * (2 * heads + 2 * groups)

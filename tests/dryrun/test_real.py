@@ -1,6 +1,6 @@
-"""``--real``: environment and commands of a run on devices, with a script in the place of the training process.
+"""Test ``--real``: environment and commands of a run on devices, with a script instead of the training process.
 
-No device was ever at hand: what these tests cannot show is that MindSpore does with them what its documentation says.
+No device was available: these tests cannot show that MindSpore follows its documentation.
 """
 
 from __future__ import annotations

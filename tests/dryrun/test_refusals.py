@@ -1,4 +1,4 @@
-"""What dryrun says where a job cannot be run, or where MindFormers itself refuses it."""
+"""Test the errors of dryrun for jobs that cannot run, or that MindFormers itself refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `memory` foretells of recompute and swap of static graphs, beside a second simulated run with the setting."""
+"""Compare the predicted effects of recomputation and swap of static graphs in `memory` with a second simulated run with the setting."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NETS = [
 
 
 def memory(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """The report about a run of the small net with these settings."""
+    """Return the memory report of a run of the small network with these settings."""
     program = [sys.executable, layers_program.__file__, json.dumps(settings)]
     run = ["dryrun", "--run-dir", f"run_{settings.get('remedy')}", "--", *program]
     subprocess.run([sys.executable, "-m", "ms_tune", *run], cwd=folder, check=False, capture_output=True)
@@ -50,7 +50,7 @@ def test_recompute_of_all_layers_leaves_what_its_remedy_says(settings: dict[str,
 
 
 def own_network(stages: int, micro_batches: int, layers: int, batch: int) -> dict[str, Any]:
-    """A config of MindFormers' own Qwen3 that a simulated run ends soon with."""
+    """Return a config of MindFormers' own Qwen3 whose simulated run is short."""
     config: dict[str, Any] = yaml.safe_load((ROOT / "yaml_templates/mindformers/qwen3_0_6b.yaml").read_text("utf-8"))
     config["parallel_config"] |= {"data_parallel": 1, "pipeline_stage": stages, "micro_batch_num": micro_batches}
     config["parallel"] |= {"dataset_strategy": [[1, 1]] * 4, "enable_parallel_optimizer": False}
@@ -62,7 +62,7 @@ def own_network(stages: int, micro_batches: int, layers: int, batch: int) -> dic
 
 
 def run_whole(folder: Path, name: str, config: dict[str, Any]) -> None:
-    """A simulated run of all layers and stages."""
+    """Simulate all layers and stages."""
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
     ms_tune(folder, "dryrun", str(file), "--layers", "all", "--stages", "all", "--run-dir", f"run_{name}", "--json")

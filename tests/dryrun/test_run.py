@@ -1,4 +1,4 @@
-"""A run from wish to verdict, with a script in the place of the training process."""
+"""Test a run from request to verdict, with a script instead of the training process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
-    """Sets the code that runs in the place of the training process."""
+    """Set the code that replaces the training process."""
     return lambda code: fakes.install(monkeypatch, tmp_path, code)
 
 

@@ -1,4 +1,4 @@
-"""The folder in which a run is kept."""
+"""Test the run folder."""
 
 from __future__ import annotations
 

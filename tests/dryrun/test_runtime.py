@@ -1,4 +1,4 @@
-"""A process ends when its threads have begun."""
+"""Test processes that end after their threads have started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of a config that are run otherwise."""
+"""Test changed settings of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MindFormers configs: sizes of the job, what is changed for the run, and what is refused."""
+"""Test MindFormers configs: sizes of the job, changes for the run, and refusals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def job(run: PreparedRun) -> MindFormersJob:
 
 
 def written(run: PreparedRun) -> dict[str, Any]:
-    """The rewritten config that the child process reads."""
+    """Return the rewritten config that the child process reads."""
     read = yaml.safe_load(run.files[job(run).config_file])
     assert isinstance(read, dict)
     return read
@@ -206,7 +206,7 @@ def test_the_older_llama_reads_one_token_more_for_the_labels(
 
 
 def test_what_mindformers_reads_of_the_data_set_before_it_builds_it_stays() -> None:
-    """Columns, how they are cut and whether one rank reads for others are then decided by MindFormers itself."""
+    """Columns, how they are split and whether one rank reads for others are then decided by MindFormers itself."""
     config = edited(MINDFORMERS, "train_dataset.construct_args_key", ["input_ids", "labels"])
     megatron = written(prepare_mindformers(edited(config, _LOADER, _MEGATRON)))
     names = ["input_ids", "labels", "loss_mask", "position_ids"]
@@ -409,7 +409,7 @@ LISTS = st.one_of(
     stage=st.integers(0, 3),
 )
 def test_layers_that_stay_do_what_they_did(recompute: object, select: object, layers: int, stage: int) -> None:
-    """The cut config, read by the framework's rules, gives every kind of layer that it keeps a place in the full one."""
+    """In the smaller config, read by the framework's rules, every kind of layer corresponds to one of the full config."""
     config = edited(edited(MINDFORMERS, "recompute_config.recompute", recompute), "use_legacy", value=True)
     config = edited(config, "recompute_config.select_recompute", select)
     full = prepare_mindformers(config, DryrunRequest(stage=stage))
@@ -508,7 +508,7 @@ def _prepare_or_refuse(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize("chunks", [1, 2])
 @pytest.mark.parametrize(("legacy", "expected"), [(False, True), (True, False)])
 def test_that_experts_get_even_shares_is_reported(*, legacy: bool, expected: bool, chunks: int) -> None:
-    """Older models give experts room for a fixed number of tokens, whatever the router says."""
+    """Older models reserve a fixed number of tokens per expert, regardless of the router."""
     made = interleaved(chunks) if chunks > 1 else MINDFORMERS
     config = edited(edited(made, "use_legacy", value=legacy), "model.model_config.model_type", "qwen3_moe")
     ids = [message.id for message in prepare_mindformers(config).not_included]

@@ -1,4 +1,4 @@
-"""Loops that a value keeps from being entered: seen by the lines of the function, without MindSpore."""
+"""Test loops that are skipped because of a value: detected by the lines of the function, without MindSpore."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOLD: list[int] = []
 
 
 class Value:
-    """A value of the device, whose reading is watched."""
+    """A value on the device that records when it is read."""
 
     def __init__(self, *, truth: bool) -> None:
         self.truth = truth

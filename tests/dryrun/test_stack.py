@@ -1,4 +1,4 @@
-"""The parts of a stack, from folders such as checkouts, installers and unpacked wheels leave."""
+"""Test the parts of a software stack, from folders of checkouts, installers and unpacked wheels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def arguments_of(part: str, release: str) -> list[str]:
 
 
 def llm(root: Path, release: str) -> str:
-    """MindSpeed-LLM's folder with the arguments of a release, and one that no release has."""
+    """Create a MindSpeed-LLM folder with the arguments of a release, or an argument that no release has."""
     folder = package(root, "mindspeed_llm")
     names = [*arguments_of("MindSpeed-LLM", release), "--of-my-own"]
     lines = [f"group.add_argument(\n    '{name}', type=int)" for name in names]
@@ -120,7 +120,7 @@ def test_nothing_is_found(tmp_path: Path) -> None:
 
 
 def test_a_launchers_stand_in_needs_no_other_package() -> None:
-    """It runs in the environment of a user's script, which may have anything in the place of ms-tune's."""
+    """It runs in the environment of a user's script, in which any package may replace those of ms-tune."""
     done = subprocess.run([sys.executable, "-I", "-S", stand_in.__file__], capture_output=True, text=True, check=False)
     assert "IndexError" in done.stderr  # it was told no launcher
 

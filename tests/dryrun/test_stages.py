@@ -1,4 +1,4 @@
-"""Several stages, sizes and variants in one go, with a script in the place of the training process."""
+"""Test several stages, sizes and variants together, with a script instead of the training process."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class TestStages:
 
 
 class Counter(Observer):
-    """Counts the processes that run at the same time."""
+    """An engine that counts the processes running at the same time."""
 
     def __init__(self) -> None:
         self.running: set[str] = set()
@@ -248,7 +248,7 @@ with pytest.MonkeyPatch.context() as patch:
 
 @pytest.mark.slow
 def test_no_process_outlives_a_signal(tmp_path: Path) -> None:
-    """Every signal that ends ms-tune is in ``test_launcher.py``."""
+    """``test_launcher.py`` tests every signal that ends ms-tune."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     parent = subprocess.Popen(
         [sys.executable, "-c", COMMAND, str(tmp_path)],

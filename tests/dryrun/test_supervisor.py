@@ -1,4 +1,4 @@
-"""What stands between ms-tune and a user's command: nothing is left behind, whoever ends first."""
+"""Test the supervisor between ms-tune and a user's command: no process is left, whichever ends first."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def daemon(folder: Path) -> int:
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGXFSZ, signal.SIGPIPE])
 def test_the_signal_is_the_programs(tmp_path: Path, sign: signal.Signals) -> None:
-    """Python ignores SIGXFSZ and SIGPIPE; what it starts must not."""
+    """Python ignores SIGXFSZ and SIGPIPE; the programs that it starts must not."""
     assert begin(tmp_path, "bash", "-c", f"ulimit -c 0; kill -{int(sign)} $$").wait(60) == -sign
 
 
 def test_a_parent_that_ignores_its_childrens_ends(tmp_path: Path) -> None:
-    """As a worker of Ray does; programs inherit what is ignored."""
+    """A Ray worker ignores them; programs inherit ignored signals."""
     previous = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         running = begin(tmp_path, sys.executable, "-c", "open('here', 'w').close(); raise SystemExit(7)")
@@ -74,7 +74,7 @@ def test_one_that_ignores_the_polite_signal_is_ended_too(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_daemon_that_uses_mindspore_is_waited_for(tmp_path: Path) -> None:
-    """Its maps name the library; here a file of that name is mapped."""
+    """Its memory maps name the library; here a file with that name is mapped."""
     library = tmp_path / "libmindspore_made_up.so"
     library.write_bytes(b"x" * 4096)
     first = (
@@ -117,7 +117,7 @@ def test_a_look_that_finds_nobody_is_not_believed(tmp_path: Path, *, code: int, 
     ],
 )
 def test_when_ms_tune_is_killed_nothing_is_left(tmp_path: Path, first: str, *, left: bool) -> None:
-    """The parent here is a process of our own that is killed in the place of ms-tune; MindSpore makes that folder."""
+    """Here a process of the test replaces ms-tune and is killed; MindSpore creates that folder."""
     code = (
         "import os, subprocess, sys\n"
         f"subprocess.Popen([sys.executable, '-I', '-S', {str(Path(supervisor.__file__))!r}, str(os.getpid()),"

@@ -1,4 +1,4 @@
-"""What frameworks need in simulation, each on a small stand-in of the module that it changes."""
+"""Test the changes that frameworks need in simulation, each on a small stand-in of the changed module."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_every_rank_builds_the_index_of_a_tuning(process: HookedProcess) -> None
 
 @pytest.fixture
 def imported(tmp_path: Path) -> Callable[..., str]:
-    """What a program says that imports a made-up Megatron."""
+    """Run a program that imports an invented Megatron, and return its output."""
     package = tmp_path / "megatron" / "training"
     package.mkdir(parents=True)
     (package / "training.py").write_text(
@@ -204,7 +204,7 @@ def test_it_is_done_in_simulation_only(imported: Callable[..., str], tmp_path: P
 
 
 class _Tensor:
-    """A tensor that knows its shape, and perhaps the value of all its elements."""
+    """A tensor with a shape, and optionally the value of all its elements."""
 
     def __init__(self, *shape: int) -> None:
         self.shape = shape

@@ -1,8 +1,9 @@
-"""The reference transformer beside MindFormers 2.1's own trainer on several tensor- and expert-parallel ranks.
+"""Compare the reference transformer with MindFormers 2.1's own trainer on several tensor- and expert-parallel ranks.
 
-What the trainer needed is in ``tests/data/tensor_parallel_figures.json``; some of the cases are held to it with whatever
-MindSpore is here. ``MS_TUNE_TEST_PYNATIVE`` names a Python that has MindFormers 2.1, a MindSpore of 2.10 or later and what
-ms-tune depends on: there both are run, case by case.
+The trainer's figures are in ``tests/data/tensor_parallel_figures.json``; some of the cases are compared with any installed
+MindSpore. ``MS_TUNE_TEST_PYNATIVE`` names a Python with MindFormers 2.1, MindSpore 2.10 or later and ms-tune's
+requirements:
+there both run, case by case.
 """
 
 from __future__ import annotations

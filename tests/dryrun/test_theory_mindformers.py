@@ -1,4 +1,4 @@
-"""What a MindFormers job should hold: parameter counts that authors publish, how ranks share, and where nothing is told."""
+"""Test the theoretical memory of MindFormers jobs: published parameter counts, sharding over ranks, and jobs without theory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Theory of MindFormers jobs beside what the real MindFormers holds, on every stage.
+"""Compare the theory of MindFormers jobs with the memory of the real MindFormers, on every stage.
 
-The configs are those of MindFormers' wheel with smaller models, wide enough that the allocator's padding is no 0.1 %.
+The configs are those of MindFormers' wheel with smaller models, wide enough that the allocator's padding is below 0.1 %.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Case:
 
     Attributes:
         config: Its config in MindFormers' wheel.
-        model: Its ``model.model_config``, where that differs.
+        model: Changes of its ``model.model_config``.
         split: Data-, tensor-, pipeline- and expert-parallel ranks.
-        layers: Layers of the whole model, no more than show every kind on every stage: the whole graph is compiled.
-        shares: ``parallel_optimizer_config`` of ranks that share weights out; None where they do not.
+        layers: Layers of the whole model, just enough for every kind on every stage: the whole graph is compiled.
+        shares: ``parallel_optimizer_config`` of ranks that shard weights; None if they do not.
         more: Further settings.
     """
 
@@ -110,7 +110,7 @@ CASES = {
 
 
 def _written(case: Case, folder: Path) -> Path:
-    """The config with the case's settings."""
+    """Write the config with the case's settings."""
     data = yaml.safe_load(config_in_wheel(case.config).read_text(encoding="utf-8"))
     named = ("data_parallel", "model_parallel", "pipeline_stage", "expert_parallel")
     settings: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What makes a simulated process cheap changes nothing that MindSpore or its tracker sees."""
+"""Check that the changes that make a simulated process cheap do not affect MindSpore or its tracker."""
 
 from __future__ import annotations
 

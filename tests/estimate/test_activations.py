@@ -1,4 +1,4 @@
-"""What layers keep by closed forms, beside what dryruns of MindSpore 2.9.0 showed, and what is sent by hand."""
+"""Compare closed forms of layers' activations with dryruns of MindSpore 2.9.0, and the bytes between stages with figures by hand."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LLAMA = Widths(4096, 4096, 32000, Attention(32, 32, 128, 128), 11008, gated=True
 
 
 def test_llama_2_7b_next_to_its_dryrun() -> None:
-    """Two tensor-parallel ranks, sequence parallel, one sample: 329.03 MiB were seen, and 32.0 of a layer that is recomputed.
+    """Two tensor-parallel ranks, sequence parallelism, one sample: 329.03 MiB were measured, 32.0 for a recomputed layer.
 
-    MindSpeed-Core-MS keeps the whole row of such a layer on each of the two: the closed form is below, and leaves out less.
+    MindSpeed-Core-MS keeps the whole input of such a layer on both ranks: the closed form is lower and omits less.
     """
     found = layer_activations(LLAMA, RankShare(4096, 2, sequence=True), experts=False)
     assert found.none / MIB == pytest.approx(329.03, rel=0.1)

@@ -1,4 +1,4 @@
-"""Operations of layers, of the head and of a layer that predicts, on sizes so small that each product is worked out here."""
+"""Test the operations of layers, of the head and of a prediction layer, on sizes so small that each product is computed here."""
 
 from __future__ import annotations
 

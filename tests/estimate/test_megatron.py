@@ -1,4 +1,4 @@
-"""Bytes of a Megatron rank by theory: 18 a parameter, or 6 + 12 / ranks."""
+"""Test the theoretical bytes of a Megatron rank: 18 per parameter, or 6 + 12 / ranks."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def activations_of(widths: Widths, *, experts: bool) -> Activations:
 
 @pytest.mark.parametrize(("shards", "ranks", "expert_ranks"), [(4, 4, 2), (None, 1, 1), (1, 1, 1), (8, 8, 4)])
 def test_what_the_last_stage_holds(shards: int | None, ranks: int, expert_ranks: int) -> None:
-    """Half as many ranks hold the same experts as hold the same other weights: two of four are tensor-parallel ranks."""
+    """Half as many ranks share an expert as share other weights: two of four are tensor-parallel ranks."""
     found = megatron_stage(job(shards=shards), LAST, [5], fused=True)
     counts = [0, 0]
     for weight in stage_weights(job(), LAST):

@@ -1,4 +1,4 @@
-"""Persistent bytes: parameter counts that the models' authors publish, and what must hold between ranks."""
+"""Test persistent bytes: published parameter counts of models, and relations between ranks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shape(**sizes: object) -> ModelShape:
 
 
 def sizes(*values: int) -> dict[str, object]:
-    """Words, hidden size, feed-forward width, layers, heads, key/value heads, head size."""
+    """Return vocabulary size, hidden size, feed-forward width, layers, heads, key/value heads and head size."""
     names = [
         "vocab_size",
         "hidden_size",

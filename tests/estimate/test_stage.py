@@ -1,4 +1,4 @@
-"""What a stage holds, summed by hand, and what that allows to say on both sides of each bound."""
+"""Test the memory of a stage, summed by hand, and the conclusions on both sides of each limit."""
 
 from __future__ import annotations
 

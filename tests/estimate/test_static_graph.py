@@ -1,4 +1,4 @@
-"""The static graph's bytes: beside the tensors of a checkpoint, listed one by one, and each rank's part of them."""
+"""Compare the static graph's bytes with the listed tensors of a checkpoint, and each rank's part of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.estimate.test_persistent import DEEPSEEK, shape, sizes
 
 
 class Split(NamedTuple):
-    """How a stage is split over its ranks."""
+    """The split of a stage over its ranks."""
 
     ranks: int = 1
     tensor: int = 1
@@ -72,7 +72,7 @@ def weights_of(model: ModelShape, split: Split, stage: Stage) -> list[WeightByte
 
 
 class Tensor(NamedTuple):
-    """A tensor of the whole model: its shape, and which axis is cut over which ranks."""
+    """A tensor of the whole model: its shape, and the axis that is split over which ranks."""
 
     rows: int
     columns: int
@@ -120,7 +120,7 @@ def layer(model: ModelShape, *, experts: bool) -> list[Tensor]:
 
 
 def checkpoint(model: ModelShape, kinds: list[bool], *, predicts: bool) -> list[Tensor]:
-    """Every tensor of a model on one stage; ``kinds`` says which layers have experts."""
+    """Yield every tensor of a model on one stage; ``kinds`` states which layers have experts."""
     words, hidden = Tensor(model.vocab_size, model.hidden_size, "rows"), model.hidden_size
     found = [words] * (1 if model.tied_embeddings else 2) + [Tensor(hidden, 1)]
     for kind in kinds:
@@ -131,7 +131,7 @@ def checkpoint(model: ModelShape, kinds: list[bool], *, predicts: bool) -> list[
 
 
 def shard_bytes(tensors: list[Tensor], dtype: DType, split: Split) -> dict[str, int]:
-    """What one rank holds: a tensor is cut over some ranks, and those that hold the same part may share it out."""
+    """Return the bytes on one rank: a tensor is split over some ranks, and ranks with the same part may shard it."""
     weights = state = 0
     for each in tensors:
         whole = each.rows * each.columns

@@ -1,4 +1,4 @@
-"""The sizes of a model as the frameworks' classes understand a config: every name of a field, and what stands in for it."""
+"""Test the sizes of a model from a config: every name of a field, and its defaults."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Config:
 
 
 def of_section(**values: object) -> ModelConfig:
-    """A model of the dynamic graph."""
+    """Return a model of the dynamic graph."""
     return model_of(Config({"model": {**SIZES, **values}}), Dialect.MINDFORMERS_PYNATIVE, "2.1")
 
 
 def of_fields(**values: object) -> ModelConfig:
-    """A model of MindSpeed-Core-MS, whose class has no value of its own for most fields."""
+    """Return a model of MindSpeed-Core-MS, whose class sets no value for most fields."""
     return model_of(Config({"model_config": {**SIZES, **values}}), Dialect.MINDSPEED_MS, "r0.1.0")
 
 

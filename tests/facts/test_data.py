@@ -1,4 +1,4 @@
-"""The data files have the form that their schema says, and facts stand in them alone."""
+"""Check that the data files follow their schema, and that facts are in the data files only."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_data_file_has_the_form_that_its_schema_says(name: str) -> None:
 
 
 def names() -> frozenset[str]:
-    """Every model type and every network that the data know."""
+    """Return every model type and every network in the data."""
     found = set()
     for kind, one in load("models")["classes"].items():
         found.add(kind)
@@ -48,7 +48,7 @@ def names() -> frozenset[str]:
 
 
 def tables(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
-    """The displays (dicts, sets, tuples, lists) that hold two models or more."""
+    """Return the displays (dicts, sets, tuples, lists) that contain two models or more."""
     known = names()
     for node in ast.walk(tree):
         items: list[ast.expr] = []
@@ -69,14 +69,14 @@ def test_no_table_of_models_is_outside_this_room() -> None:
 
 
 def one_field() -> dict[str, str]:
-    """Every key that is another name for a field of the model, and the field's own, with the field."""
+    """Map every key that is an alias of a model's field, and the field's own name, to the field."""
     aliases = load("models")["aliases"].items()
     fields = {key: rule[0] for key, history in aliases for rule in history.values() if isinstance(rule, list)}
     return {**{field: field for field in fields.values()}, **fields}
 
 
 def constants_elsewhere() -> Iterator[tuple[str, list[Any]]]:
-    """Where a list stands in another room, and the constants in it."""
+    """Yield lists of models in other folders, and the constants in them."""
     for module in modules():
         if module.inside("facts"):
             continue

@@ -1,4 +1,4 @@
-"""What cards leave free, and what MindSpore takes of it."""
+"""Test the free memory of cards, and MindSpore's share of it."""
 
 from __future__ import annotations
 

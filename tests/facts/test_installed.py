@@ -1,4 +1,4 @@
-"""The installed release of a package, compared with what ``importlib.metadata`` says."""
+"""Compare the installed release of a package with ``importlib.metadata``."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ LATER = {
 
 
 def test_a_models_settings_have_one_date() -> None:
-    """The table, the schema and the linter ask the classes of models; the table's own rows say nothing of it."""
+    """The table, the schema and the linter use the classes of models; the table's own rows do not contain these keys."""
     section = by_section(Dialect.MINDFORMERS)["model", "model_config"]
     made = schema(Dialect.MINDFORMERS)["properties"]["model"]["properties"]["model_config"]["properties"]
     listed = [(name, since) for since, names_ in LATER.items() for name in names_.split()]
@@ -56,7 +56,7 @@ def test_a_models_settings_have_one_date() -> None:
 
 
 def classes(path: Path) -> dict[str, list[str]]:
-    """Names that are assigned in the bodies of classes, without private ones."""
+    """Return the public names that are assigned in class bodies."""
     found = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef):

@@ -1,4 +1,4 @@
-"""The programs that start training, by name and by module."""
+"""Test the programs that start training, by name and by module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model class that no release has is known to every room once it stands in the data, without a line of Python."""
+"""Check that a new model class in the data is known everywhere, without any change of code."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def edit(folder: Path, name: str) -> Any:  # noqa: ANN401 - as JSON has it
 
 
 def forget() -> None:
-    """Whatever was read of the data."""
+    """Clear all caches of the data."""
     for function in (query.load, models.facts_of, models._legacy_facts, keys.registered, operators.read_tree):
         function.cache_clear()
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The data with a class of 2.1 more: DeepSeek-V3 with two dense layers and other names."""
+    """Return a copy of the data with an additional class in 2.1: DeepSeek-V3 with two dense layers and other names."""
     copy = tmp_path / "data"
     shutil.copytree(query._FOLDER, copy)
     known = edit(copy, "models")
@@ -105,7 +105,7 @@ def test_everybody_knows_it_after(folder: Path, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.slow
 def test_a_release_is_data(tmp_path: Path) -> None:
-    """A release that changes nothing, named in two files, answers as the one before it."""
+    """A release without changes, named in two files, has the same answers as the previous one."""
     root = Path(query.__file__).parents[2]
     for folder in ("ms_tune", "checklists"):
         shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))

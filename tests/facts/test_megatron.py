@@ -1,4 +1,4 @@
-"""What is known of the arguments of MindSpeed-LLM's programs, release by release."""
+"""Test the facts about arguments of MindSpeed-LLM's programs, release by release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of MindSpeed-MM by release, and how its files are known."""
+"""Test the settings of MindSpeed-MM by release, and the detection of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the frameworks' classes make of a model's section."""
+"""Test the values that the frameworks' classes make of a model's section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of names: every name is one of a module or operator that its family of models really has."""
+"""Test the table of names: every name belongs to a module or operator of its family of models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS: list[dict[str, list[str]]] = load("names")["rows"]
 
 
 def trees(family: str) -> list[Tree]:
-    """Every kind of layer of every model of a family, in every release that has it."""
+    """Yield every kind of layer of every model of a family, in every release that has it."""
     found: list[Tree] = []
     for name in models(family):
         for release in VERSIONS:

@@ -1,4 +1,4 @@
-"""Which releases are served, and what is said of others."""
+"""Test the supported releases, and the messages about others."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_commands_refuse_it_with_the_list(
     ("asked", "release"), [("r0.3.0", "2.1"), ("0.4", "2.2"), ("r0.5.0", "2.3"), ("2.2.0", "2.2"), ("26.0.0", "26.0")]
 )
 def test_a_release_of_mindspeed_core_ms_represents_what_it_fetches(asked: str, release: str) -> None:
-    """Its ``auto_convert`` scripts check out a MindSpeed-LLM; people know the release that they ran them of."""
+    """Its ``auto_convert`` scripts check out a MindSpeed-LLM; users know the release of the scripts that they ran."""
     assert release_of(asked, Dialect.MEGATRON) == release_of(asked) == release
     assert release_or_default(asked, Dialect.MEGATRON) == release
     for version in ("0.6", "r0.2.0"):

@@ -1,4 +1,4 @@
-"""Which library trains dynamic-graph configs here: told by files that every release has or lacks, never by importing."""
+"""Test the detection of the library for dynamic-graph configs: by files that distinguish releases, never by importing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = ("mindformers", "mindspeed_ms", "hyper_parallel")
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of packages in front of all others, which have none of the three."""
+    """Return a folder of packages that precedes all others and contains none of the three."""
     places = [place for place in sys.path if "site-packages" not in place]
     monkeypatch.setattr(sys, "path", [str(tmp_path), *places])
     for name in PACKAGES:

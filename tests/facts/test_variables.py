@@ -1,4 +1,4 @@
-"""Environment variables as their documentation has them: what it does not say is not there."""
+"""Test facts about environment variables: they contain only what the documentation states."""
 
 from __future__ import annotations
 

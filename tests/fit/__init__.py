@@ -1,1 +1,1 @@
-"""Tests of the table from dryruns, of plans for configs, and of the dryruns that prove them."""
+"""Tests of the table from dryruns, of plans for configs, and of the dryruns that verify them."""

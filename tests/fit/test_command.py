@@ -1,4 +1,4 @@
-"""``ms-tune fit CONFIG`` from its arguments to the file it writes, with the real MindSpore."""
+"""Test ``ms-tune fit CONFIG`` from its arguments to the file it writes, with the real MindSpore."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST = 0.005  # of a peak, that the table's may be off
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two stages of four layers, with a comment to be kept."""
+    """Write a config with two stages of four layers, and a comment to keep."""
     data: dict[str, Any] = yaml.safe_load(yaml.safe_dump(configs.MINDSPEED))
     data["parallel_config"] = {"pipeline_model_parallel_size": 2, "recompute_config": {"recompute": [0, 0]}}
     data["dataset_config"] = {"batch_size": 1, "micro_batch_num": 4}

@@ -1,7 +1,9 @@
-"""The table of layers with experts in several chunks, from small dryruns that were run: it foretells stages that were run whole.
+"""Test the table of layers with experts in several chunks, from recorded small dryruns: it predicts stages that ran in full.
 
-``tests/data/fit/experts.json`` has what dryruns of MindSpore 2.9.0 held (the reference transformer, simulation level 1): a template of 671
-billion parameters, whose last stage has four layers of one chunk and one of the other, and a small model of the same kind.
+``tests/data/fit/experts.json`` has figures of dryruns of MindSpore 2.9.0 (the reference transformer, simulation level 1): a
+template of 671 billion parameters, whose last stage has four layers of one chunk and one of the other, and a small
+model of the
+same kind.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ def table(job: PlannedJob, runs: dict[str, Any]) -> CostTable:
 
 
 def off(made: CostTable, whole: dict[str, Any]) -> float:
-    """How much a stage that was run whole is foretold too much, as a part of its peak."""
+    """Return how much the prediction of a fully run stage is too high, relative to its peak."""
     cells = [{RecomputeMode.NONE: 0} for _ in range(made.cells)]
     for chunk, (layers, full) in enumerate(zip(whole["layers"], whole["full"], strict=True)):
         cells[chunk * made.stages + whole["stage"]] = {RecomputeMode.FULL: full, RecomputeMode.NONE: layers - full}
@@ -115,7 +117,7 @@ def off(made: CostTable, whole: dict[str, Any]) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("runs", [LARGE, SMALL], ids=lambda runs: str(runs["job"]))
 def test_these_runs_are_the_ones_that_are_asked_for(runs: dict[str, Any], request: pytest.FixtureRequest) -> None:
-    """Else what was recorded would tell of another ms-tune."""
+    """Otherwise the recorded figures would belong to another version of ms-tune."""
     job = request.getfixturevalue("large" if runs is LARGE else "small")
     probes, _ = plan_probes(job, count_job_layers(job), KINDS)
     wanted = [(one.make, one.recompute.value, one.stage, one.layers) for one in probes]
@@ -123,7 +125,7 @@ def test_these_runs_are_the_ones_that_are_asked_for(runs: dict[str, Any], reques
 
 
 def test_layers_that_were_added_to_one_chunk_alone_do_not_show(large: PlannedJob) -> None:
-    """The last stage's peak is at another moment with two and one layers than with four and one."""
+    """With two and one layers the last stage peaks at another moment than with four and one."""
     made = table(large, LARGE)
     dense, moe = made.layers
     assert (dense.name, moe.name) == ("dense", "moe")
@@ -134,7 +136,7 @@ def test_layers_that_were_added_to_one_chunk_alone_do_not_show(large: PlannedJob
 
 
 def test_a_kind_of_one_size_that_holds_as_much_frees_nothing(large: PlannedJob) -> None:
-    """Its runs are compared with the like of layers that recompute nothing, not with lines of their own."""
+    """Its runs are compared with equal layers without recomputation, not with its own lines."""
     for layer in table(large, LARGE).layers:
         for kind in (RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.BOTH):
             assert layer.recompute[kind] == layer.recompute[RecomputeMode.NONE]._replace(
@@ -151,7 +153,7 @@ def test_the_check_run(runs: dict[str, Any], most: float, request: pytest.Fixtur
 
 @pytest.mark.parametrize("whole", SMALL["whole"], ids=lambda one: f"stage {one['stage']}, full {one['full']}")
 def test_stages_of_plans_that_were_run(small: PlannedJob, whole: dict[str, Any]) -> None:
-    """Taken for bytes of the first chunk's layers, what stays until their chunk's next pass made the table up to 3.4 % too high."""
+    """Counting memory that remains until the chunk's next pass as bytes of the first chunk's layers made the table up to 3.4 % too high."""
     assert abs(off(table(small, SMALL), whole)) < 0.004
 
 

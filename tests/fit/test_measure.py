@@ -1,4 +1,4 @@
-"""What small dryruns found is kept by all that it depends on, at once, and never taken for something else."""
+"""Test the cache of small dryruns: results are stored at once with all their inputs as the key."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def reading(size: int) -> Any:  # noqa: ANN401 - what stands for a reading
 
 
 class Machine:
-    """Simulates whatever it is given, until it is stopped."""
+    """A replacement of the simulation that can be stopped."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.runs, self.stops_after, self.fails = folder, 0, 10**6, -1

@@ -1,4 +1,4 @@
-"""What would help where nothing fits: what a config could do that a table does not tell."""
+"""Test remedies where nothing fits: changes of a config that a table does not contain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is searched is the concern of other tests."""
+    """Shorten the searches: other tests examine their results."""
     monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 150, 10, 100, 3))
     monkeypatch.setattr(planning_fit, "_NODES", 50)
 
@@ -37,7 +37,7 @@ def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
 def find_remedies(
     folder: Path, devices: int, parallel: dict[str, Any], training: dict[str, Any]
 ) -> dict[str, PlanRemedy]:
-    """What is told of a job of two stages of four layers on far too small devices."""
+    """Return the remedies for a job of two stages of four layers on devices that are far too small."""
     data = yaml.safe_load(yaml.safe_dump(configs.MINDSPEED))
     data["model_config"]["num_layers"] = 8
     data["parallel_config"] = {"pipeline_model_parallel_size": 2, **parallel}

@@ -1,4 +1,4 @@
-"""From a config to a plan, with a made-up job in place of dryruns: rounds, what a dryrun teaches, where nothing fits."""
+"""Test the way from a config to a plan, with an invented job instead of dryruns: rounds, learning from dryruns, no plan."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ pytestmark = pytest.mark.slow  # searches, a second each
 
 @dataclass
 class Stage:
-    """A way to run what is made up, how often that was done, and of which stages.
+    """A function that replaces runs, with the number of its calls and their stages.
 
-    What a stage's dryruns lose between their blocks, one after the other, may be said in ``lost``, and which stages no other
-    outdoes, one plan after the other, in ``worst``.
+    ``lost`` may set the fragmentation of a stage's successive dryruns, and ``worst`` the largest stages of
+    successive plans.
     """
 
     world: World
@@ -76,7 +76,7 @@ class Stage:
     small: list[str] = field(default_factory=list)
 
     def fragments(self, index: int) -> int:
-        """What the next dryrun of a stage loses between its blocks, MiB."""
+        """Return the fragmentation of the next dryrun of a stage in MiB."""
         said = self.lost.get(index)
         return said.pop(0) if said else self.truth.fragments
 
@@ -89,7 +89,7 @@ def fitted(
     job: PlannedJob | int = 2,
     **asked: Any,  # noqa: ANN401 - of the request
 ) -> ConfigFit:
-    """The plan of a job, or of one of so many stages of 8 layers, on devices of so many GiB, where small runs and whole ones may differ."""
+    """Return the plan of a job, or of one of this many stages of 8 layers, on devices of this many GiB; small and full runs may differ."""
     if isinstance(job, int):
         job = job_of(folder, job, 1, 8 * job, 4)
     device = int(gib * GIB)
@@ -137,7 +137,7 @@ def fitted(
 
 
 def static_job(folder: Path) -> PlannedJob:
-    """Two stages of eight layers in a static graph."""
+    """Return a job with two stages of eight layers in a static graph."""
     text = (data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml").read_text(encoding="utf-8")
     data = yaml.safe_load(text)
     data["parallel_config"] |= {"pipeline_stage": 2, "micro_batch_num": 4}
@@ -152,7 +152,7 @@ def static_job(folder: Path) -> PlannedJob:
 
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is searched is the concern of other tests."""
+    """Shorten the searches: other tests examine their results."""
     monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(150_000, 300, 20, 200, 6))
     monkeypatch.setattr(planning_fit, "_WORK", 80_000)
 
@@ -483,7 +483,7 @@ def test_a_schedule_that_is_not_simulated_is_refused(monkeypatch: pytest.MonkeyP
 
 
 class TestKept:
-    """The table of a run is there for ``ms-tune check``, by all that it depends on."""
+    """The table of a run is available to ``ms-tune check``, with all its inputs as the key."""
 
     def test_its_recompute_is_what_check_names(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False, kinds=(RecomputeMode.FULL,))

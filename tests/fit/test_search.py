@@ -1,4 +1,4 @@
-"""Other layouts of a config: as its framework reads them, ranked, and tried with a made-up job in place of dryruns."""
+"""Test other layouts of a config: read like the framework, ranked, and tried with an invented job instead of dryruns."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def ranked(
     gib: float = 24,
     **asked: Any,  # noqa: ANN401 - of the request
 ) -> SearchFit:
-    """The ranking of a job of 4 stages of 8 layers on 4 devices; without a folder, that of a real model on 16."""
+    """Return the ranking of a job of 4 stages of 8 layers on 4 devices; without a folder, that of a real model on 16."""
     path = TEMPLATES / "mindspeed_ms" / "llama2_7b.yaml"
     if folder is not None:
         path = job_of(folder, 4, 1, 32, 8).loaded.source.path
@@ -135,7 +135,7 @@ class TestRanking:
 
     @pytest.mark.parametrize("chunks", [1, 2])
     def test_long_steps_are_reported_from_short_ones(self, tmp_path: Path, chunks: int) -> None:
-        """Beside the schedule of all micro-batches, with stages of other work."""
+        """Compared with the schedule of all micro-batches, with unequal stages."""
         job = job_of(tmp_path, 4, 1, 32, 8)
         ranker = _LayoutRanker(job, job.loaded, GIB)
         schedule = Schedule.INTERLEAVED if chunks > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
@@ -155,7 +155,7 @@ class TestRanking:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> list[Layout]:
-    """A made-up job in place of dryruns; layouts of eight stages cannot be run. What was planned is noted."""
+    """Replace dryruns with an invented job; layouts of eight stages cannot run. Record the planned layouts."""
     monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 150, 10, 100, 3))
     monkeypatch.setattr(planning_fit, "_WORK", 10_000)
     made, noted = World(), []

@@ -1,4 +1,4 @@
-"""The memory table of a made-up job: what is true of it comes out again, and what it foretells of any plan is so."""
+"""Test the memory table of an invented job: it reproduces the true values, and predicts any plan."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ TEMPLATES = sorted(data_folder("yaml_templates").glob("*/*.yaml"))
 
 
 def job_in(config: Path) -> PlannedJob:
-    """A shipped config as a job; one whose layers have no stages of their own is skipped."""
+    """Return a shipped config as a job; skip a config whose stages have no layer numbers."""
     try:
         return read_job(DryrunRequest(config=config))
     except UnsupportedError as error:
@@ -229,7 +229,7 @@ class TestProbes:
     @pytest.mark.slow
     @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
     def test_one_more_layer_is_one_of_those_that_most_layers_are(self, config: Path) -> None:
-        """Else what a dense layer holds is taken for what a layer with experts does."""
+        """Otherwise the memory of a dense layer would be counted as that of a layer with experts."""
         job = job_in(config)
         model = count_job_layers(job)
         probes, _ = plan_probes(job, model, (RecomputeMode.NONE, RecomputeMode.FULL))
@@ -249,7 +249,7 @@ class TestProbes:
     @pytest.mark.slow
     @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
     def test_whatever_they_recompute_small_runs_have_the_same_layers(self, config: Path) -> None:
-        """Patterns go by what a layer is made of: made for other dense layers, they part layers that are alike."""
+        """Patterns depend on the parts of a layer: made for other dense layers, they would separate equal layers."""
         job = job_in(config)
         kinds = (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.BOTH)
         made: dict[tuple[LayerKind, int, int], set[tuple[tuple[tuple[int, LayerKind], int], ...]]] = {}
@@ -265,7 +265,7 @@ class TestProbes:
     @pytest.mark.slow
     @pytest.mark.parametrize("config", TEMPLATES, ids=lambda path: "/".join(path.parts[-2:]))
     def test_layers_stay_where_they_are(self, config: Path) -> None:
-        """Also where cells have unlike numbers of them: every run is about the job's own placement."""
+        """Even if cells have different numbers of layers: every run uses the job's own placement."""
         job = job_in(config)
         tried = [uniform_lists(job.placement, kind) for kind in ("none", "full")]
         tried.append(full_first_lists(job.placement, [[min(1, count) for count in row] for row in job.placement]))
@@ -278,7 +278,7 @@ class TestProbes:
 
 
 class TestStaticGraph:
-    """Each layer of each micro-batch takes long to compile: small runs have as few of both as tell what a stage holds."""
+    """Compiling takes time for each layer of each micro-batch: small runs have as few of both as the measurement allows."""
 
     @pytest.fixture
     def job(self) -> PlannedJob:

@@ -1,4 +1,4 @@
-"""A made-up job whose stages hold what a few numbers say, in place of dryruns."""
+"""Define an invented job whose memory follows from a few numbers, instead of dryruns."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What is true of a job.
+    """The true memory of an invented job, in MiB.
 
     Attributes:
-        lasting: Of a layer, MiB.
-        activations: Of a layer and a micro-batch, MiB, by kind of recompute.
-        once: Of a layer beside, MiB.
-        transient: While a layer is computed once more, MiB.
-        late: On the last stage when its forward pass ends, MiB.
-        anyhow: On the first, every other, and the last stage, MiB.
-        received: On every stage for each micro-batch in flight, MiB.
-        update: Of a layer while weights are updated, MiB; 0 for no more than it lasts.
-        fragments: On every stage, MiB.
-        first: On the first stage as soon as one of its layers is recomputed in full, MiB.
-        bend: On every stage with more layers than small runs have, MiB.
-        left: Of a layer that was computed once more until its cell's backward pass ends, MiB.
-        fetched: On every stage while a layer that swaps is at its backward pass, MiB.
-        swapped: Of a layer and a micro-batch that goes to the host, MiB.
-        alone: As ``transient``, of the first chunk's layers, MiB; None for as much.
-        shared: What the layers of each cell that has some share, MiB.
+        lasting: Persistent, per layer.
+        activations: Per layer and micro-batch, by recompute mode.
+        once: Per layer, independent of micro-batches.
+        transient: While a layer is recomputed.
+        late: On the last stage at the end of its forward pass.
+        anyhow: Fixed, on the first, the middle, and the last stages.
+        received: On every stage per micro-batch in flight.
+        update: Per layer during the update of weights; 0 for no more than its persistent memory.
+        fragments: Fragmentation on every stage.
+        first: On the first stage as soon as one of its layers is fully recomputed.
+        bend: On every stage with more layers than small runs have.
+        left: Per recomputed layer until its cell's backward pass ends.
+        fetched: On every stage during the backward pass of a layer with swap.
+        swapped: Per layer and micro-batch that is moved to the host.
+        alone: Like ``transient``, for the first chunk's layers; None for the same value.
+        shared: Shared by the layers of a cell.
     """
 
     lasting: int = 1000
@@ -69,12 +69,12 @@ class World:
     shared: int = 0
 
     def figures(self, job: PlannedJob, probe: Probe) -> RunFigures:
-        """What a probe finds."""
+        """Return the figures of a probe."""
         counts = _spread(probe.layers, job.chunks)
         return self._figures_of(job, probe, [{probe.recompute: count} for count in counts])
 
     def some(self, job: PlannedJob, probe: Probe) -> RunFigures:
-        """What a probe finds in which some layers of each cell are recomputed in full, or all of the first chunk."""
+        """Return the figures of a probe that fully recomputes some layers of each cell, or all of the first chunk."""
         _, _, number = probe.name.partition("some ")
         counts = _spread(probe.layers, job.chunks)
         if probe.name == "emptied":
@@ -109,7 +109,7 @@ class World:
         return RunFigures(probe.stage, kinds, held, peaks, lasting, footprint, swapped)
 
     def peaks(self, job: PlannedJob, stage: int, cells: list[dict[RecomputeMode, int]]) -> dict[str, int]:
-        """The peak of each phase of a stage with these layers, in bytes."""
+        """Return the peak of each phase of a stage with these layers, in bytes."""
         held = job.first.pipeline.in_flight(stage) or (1,)
         layers = sum(sum(cell.values()) for cell in cells)
         base = self.anyhow[0 if stage == 0 else 2 if stage == job.stages - 1 else 1]
@@ -148,7 +148,7 @@ class World:
         return max((self.transient if chunk else self.alone or 0) - behind, 0)
 
     def peak(self, job: PlannedJob, plan: PlanLists, stage: int) -> int:
-        """The peak of a stage of a plan, in bytes."""
+        """Return the peak of a stage of a plan, in bytes."""
         base = job.layers // (job.stages * job.chunks)
         cells = []
         for chunk in range(job.chunks):

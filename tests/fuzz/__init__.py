@@ -1,1 +1,1 @@
-"""Mutated files against the readers and the analysis; ``python -m tests.fuzz`` runs as many as wanted."""
+"""Feed mutated files to the readers and the analysis; ``python -m tests.fuzz`` runs any number."""

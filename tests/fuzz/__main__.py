@@ -1,8 +1,9 @@
-"""Damages real files and reads them: ``python -m tests.fuzz [TARGET ...] [--count N] [--seed S]``.
+"""Damage real files and read them: ``python -m tests.fuzz [TARGET ...] [--count N] [--seed S]``.
 
-Every input is made of its number alone, so that ``--only NUMBER`` makes it again. The first input that is met with anything
-but a result or one of ms-tune's own errors, or that takes more than ten seconds of processor time, is kept and ends the run
-of its target.
+Every input follows from its number, so that ``--only NUMBER`` makes it again. The first input that leads to anything but a
+result or one of ms-tune's own errors, or that takes more than ten seconds of processor time, is stored and ends the run
+of its
+target.
 """
 
 from __future__ import annotations

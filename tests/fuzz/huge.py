@@ -1,8 +1,9 @@
-"""A slip of the keyboard at every place of a config: ``python -m tests.fuzz.huge CONFIG``.
+"""Put a huge number at every place of a config: ``python -m tests.fuzz.huge CONFIG``.
 
-A number beyond all bounds must be refused or do no harm: it must not fill the memory nor keep a loop busy. What goes
-wrong is printed. The process takes 2 GiB at the most and ten seconds of processor time for one value, so that a
-failure is a failure of this test and not of the machine.
+An extremely large number must be refused or harmless: it must not fill the memory nor keep a loop busy. Failures are
+printed.
+The process may use 2 GiB and ten seconds of processor time per value, so that a failure is caused by ms-tune and not by the
+machine.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ _READERS: dict[str, Callable[[Path], None]] = {
 
 
 def failures(config: Path, scratch: Path) -> Iterator[str]:
-    """What goes wrong with either value at any place, taking turns; ``MS_TUNE_TEST_MORE`` tries both at each."""
+    """Return the failures of one of two values at each key path, alternating; ``MS_TUNE_TEST_MORE`` tries both."""
     data = yaml.safe_load(config.read_text(encoding="utf-8"))
     changed = scratch / "config.yaml"
     for number, path in enumerate(paths(data)):

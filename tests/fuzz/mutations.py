@@ -1,4 +1,4 @@
-"""Damage to the bytes of a real file, of the kinds that killed processes, full disks, copy errors and enemies do."""
+"""Damage the bytes of a real file like killed processes, full disks, copy errors and attackers do."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ _PIECES = (
 
 
 def mutated(data: bytes, chance: Random, others: Sequence[bytes] = ()) -> bytes:
-    """The data with one to eight kinds of damage.
+    """Return the data with one to eight kinds of damage.
 
     Args:
         data: A file's bytes.
-        chance: Decides.
-        others: Other files of the kind, of which lines may be taken.
+        chance: The random source.
+        others: Other files of this kind, whose lines may be inserted.
     """
     for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 4, 8))):
         data = chance.choice(_KINDS)(data, chance)
@@ -104,7 +104,7 @@ def _double(data: bytes, chance: Random) -> bytes:
 
 
 def _number(data: bytes, chance: Random) -> bytes:
-    """Another number in the place of one."""
+    """Replace a number with another one."""
     at = _place(data, chance)
     begin = next((place for place in range(at, min(len(data), at + 400)) if data[place : place + 1].isdigit()), None)
     if begin is None:
@@ -116,7 +116,7 @@ def _number(data: bytes, chance: Random) -> bytes:
 
 
 def _lines(data: bytes, chance: Random) -> bytes:
-    """Lines swapped, dropped or repeated: what two processes that write one file leave."""
+    """Swap, drop or repeat lines, as when two processes write one file."""
     lines = data.splitlines(keepends=True)
     if not lines:
         return data
@@ -135,7 +135,7 @@ def _lines(data: bytes, chance: Random) -> bytes:
 
 
 def _cells(data: bytes, chance: Random) -> bytes:
-    """Two cells of one line swapped, one dropped, or one emptied."""
+    """Swap two cells of one line, drop one, or empty one."""
     lines = data.splitlines(keepends=True)
     if not lines:
         return data

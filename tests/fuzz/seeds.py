@@ -1,4 +1,4 @@
-"""Real files to damage: those of our own simulated runs, beside the tests."""
+"""Provide real files to damage: those of ms-tune's own simulated runs in the test data."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _LISTED = ("weights", "optimizer_state", "gradients")
 
 @cache
 def runs() -> tuple[Mapping[str, bytes], ...]:
-    """The files of every run at hand."""
+    """Return the files of every available run."""
     return (*map(_files, _RUNS), {"memory_block.csv": _EMULATED}, *_training_logs(), *_profiles())
 
 
 def _training_logs() -> list[Files]:
-    """A log of each form, and one of several runs and ranks."""
+    """Return a log of each form, and one of several runs and ranks."""
     static = "".join(static_line(step, 900 + step) for step in range(1, 40))
     dynamic = "".join(f"[rank{rank}]: {dynamic_line(step, 500)}" for step in range(1, 30) for rank in range(3))
     megatron = megatron_log([9000, *range(1000, 1060)], tflops=100.0)
@@ -51,7 +51,7 @@ def _training_logs() -> list[Files]:
 
 
 def _profiles() -> list[Files]:
-    """Exports of a rank, small."""
+    """Return small exports of a rank's profile."""
     found: list[Files] = []
     for make in (host_bound, pipeline):
         with tempfile.TemporaryDirectory() as place:
@@ -69,7 +69,7 @@ def _files(run: str) -> Files:
 
 
 def seed(wanted: tuple[str, ...], chance: Random) -> Files:
-    """Excerpts of the files of one run: small, so that many can be tried, and whole at times."""
+    """Return excerpts of the files of one run: usually small, so that many can be tried, sometimes complete."""
     having = [files for files in runs() if any(name in files for name in wanted)]
     if "tensors.json" in wanted:
         having = having or list(runs())
@@ -82,7 +82,7 @@ def seed(wanted: tuple[str, ...], chance: Random) -> Files:
 
 
 def _excerpt(data: bytes, lines: int, chance: Random) -> bytes:
-    """The first line and some from a random place on."""
+    """Return the first line, and some lines from a random position on."""
     found = data.splitlines(keepends=True)
     if len(found) <= lines + 1:
         return data

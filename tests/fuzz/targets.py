@@ -1,7 +1,7 @@
-"""What is fuzzed: every reader, and the whole way from damaged files to the report.
+"""Define the fuzz targets: every reader, and the complete way from damaged files to the report.
 
-A target takes a folder with the files in it. It may raise :class:`~ms_tune.errors.MsTuneError` and nothing else, and what
-it returns must hold together; an :class:`AssertionError` says what does not.
+A target takes a folder with the files in it. It may raise only :class:`~ms_tune.errors.MsTuneError`, and its result must be
+consistent; an :class:`AssertionError` states the inconsistency.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Something to fuzz.
+    """A reader to fuzz.
 
     Attributes:
         files: The files that it reads, any of which may be damaged.
-        run: Reads them in a folder.
+        run: A function that reads them in a folder.
     """
 
     files: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""Damaged and hostile snapshots and logs: a clear error or an answer, never anything else, and soon.
+"""Read damaged and hostile snapshots and logs: a clear error or an answer, within a time limit.
 
-``MS_TUNE_FUZZ=10000`` tries as many of each kind as it says; without it a few are tried.
+``MS_TUNE_FUZZ=10000`` sets the number of each kind; the default is a few.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def small(seed: int) -> dict[str, Any]:
 
 
 def changed(random: Random, content: dict[str, Any]) -> dict[str, Any]:
-    """Some values other, some events gone, doubled or elsewhere."""
+    """Change some values; remove, duplicate or move some events."""
     events = [dict(event) for event in content["device_traces"][0]]
     segments = [{**segment, "blocks": [dict(b) for b in segment["blocks"]]} for segment in content["segments"]]
     for _ in range(random.choice([1, 1, 2, 5])):
@@ -71,7 +71,7 @@ def changed(random: Random, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def look(path: Path) -> bool:
-    """Whether there was an answer, which is then held to be consistent."""
+    """Return whether there was a result, and check its consistency."""
     began = time.monotonic()
     answered = False
     with suppress(MsTuneError):

@@ -1,4 +1,4 @@
-"""The repository around a script or a config: its release, and what is defined and registered there."""
+"""Test the repository around a script or a config: its release, definitions and registrations."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def find_checkout(path: Path) -> Checkout:
 
 
 def releases_around(path: Path) -> tuple[str, ...]:
-    """The releases of MindSpeed-LLM whose sources a script may lie in."""
+    """Return the releases of MindSpeed-LLM whose sources may contain a script."""
     return find_checkout(path).releases_of("MindSpeed-LLM")
 
 
 def checkout(folder: Path, release: str) -> Path:
-    """A script in sources that define the arguments of a release, in two files."""
+    """Create a script in sources that define the arguments of a release, in two files."""
     names = [
         name
         for name, rows in load("megatron")["arguments"].items()
@@ -83,7 +83,7 @@ def test_what_the_release_around_it_does_with_layers_is_not_known(tmp_path: Path
 def test_programs_with_a_parser_of_their_own_are_not_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As MindSpeed-Core-MS's branch ``br_master`` has one."""
+    """MindSpeed-Core-MS's branch ``br_master`` has its own parser."""
     script = checkout(tmp_path, "2.3")
     (tmp_path / "mindspeed_llm").rename(tmp_path / "mindspeed_ms")
     script.write_text(_SCRIPT.replace("--stage dpo", "--distributed-backend hccl --stage dpo"), encoding="utf-8")
@@ -96,7 +96,7 @@ def test_programs_with_a_parser_of_their_own_are_not_checked(
 
 
 def test_the_innermost_checkout_counts(tmp_path: Path) -> None:
-    """MindSpeed-Core-MS has MindSpeed-LLM cloned into its own folder."""
+    """MindSpeed-Core-MS contains a clone of MindSpeed-LLM."""
     outer = tmp_path / "mindspeed_ms" / "training" / "arguments.py"
     outer.parent.mkdir(parents=True)
     outer.write_text("", encoding="utf-8")
@@ -137,7 +137,7 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 
 
 def mindformers(folder: Path, version: str, option: str = "every: 2") -> Path:
-    """A config in a repository of MindFormers with classes of its own."""
+    """Create a config in a repository of MindFormers with additional classes."""
     classes = _CLASSES.replace("TRACE", str(folder / "trace"))
     setup = f"setup(\n    name='mindformers',\n    version='{version}',\n)\n"
     config = {"research/ours/train.yaml": _CONFIG.replace("OPTION", option), "research/ours/ours.py": classes}
@@ -146,7 +146,7 @@ def mindformers(folder: Path, version: str, option: str = "every: 2") -> Path:
 
 
 def lint(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[set[str], str, str]:
-    """The names of what is found in a file, the release that it is checked for, and what is told beside that."""
+    """Return the names of the findings in a file, its release, and further notes."""
     main(["lint", str(path), "--json"])
     out, err = capsys.readouterr()
     result = json.loads(out)
@@ -230,7 +230,7 @@ def add(group, parser):
 
 
 def plan_problems(script: Path, capsys: pytest.CaptureFixture[str]) -> set[str]:
-    """What normalize-recompute finds wrong with the programs of a script."""
+    """Return the problems that normalize-recompute reports for the programs of a script."""
     main(["normalize-recompute", "--json", str(script)])
     return {problem["id"] for job in json.loads(capsys.readouterr().out)["jobs"] for problem in job["plan"]["problems"]}
 

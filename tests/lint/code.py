@@ -1,4 +1,4 @@
-"""Findings in Python code and in settings of the environment, by checks of one's choice."""
+"""Return findings in Python code and in environment settings, by selected checks."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 def python_checks() -> tuple[Check, ...]:
-    """The built-in checks of Python code."""
+    """Return the built-in checks of Python code."""
     return built_in_code()["python"]
 
 
 def environment_checks() -> tuple[Check, ...]:
-    """The built-in checks of environment settings."""
+    """Return the built-in checks of environment settings."""
     return built_in_code()["environment"]
 
 
 def lint_python(
     source: SourceFile, checks: Iterable[Check] | None = None, profile: str | None = None
 ) -> tuple[Diagnostic, ...]:
-    """The findings in a Python file; none if it does not import MindSpore."""
+    """Return the findings in a Python file; none if it does not import MindSpore."""
     if not module_of(source).uses_mindspore:
         return ()
     return lint(source, Dialect.MINDFORMERS, python_checks() if checks is None else checks, profile=profile)
@@ -40,6 +40,6 @@ def lint_python(
 def lint_environment(
     environment: Environment, checks: Iterable[Check] | None = None, profile: str | None = None
 ) -> tuple[Diagnostic, ...]:
-    """The findings in environment settings."""
+    """Return the findings in environment settings."""
     chosen = environment_checks() if checks is None else checks
     return lint(environment.source(), Dialect.MINDFORMERS, chosen, profile=profile)

@@ -1,4 +1,4 @@
-"""A few checks of the built-in ones, so that tests of the linter do not change with every check that is added."""
+"""Select a few built-in checks, so that tests of the linter do not change with every new check."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ IDS = frozenset(f"MST{number}" for number in (101, 102, 202, 204, 401, 404, 501,
 
 
 def profile_for(check: Check) -> str | None:
-    """The profile in which a check's examples are checked: one of its own if another check says the opposite."""
+    """Return the profile in which a check's examples are checked: a separate one if another check demands the opposite."""
     return min(check.profiles) if check.opposite else None
 
 
 def few(dialect: Dialect | None = None) -> tuple[Check, ...]:
-    """The few checks: those for a dialect, or all."""
+    """Return the few checks of a dialect, or all."""
     return tuple(check for check in checklist.built_in(dialect) if check.id in IDS)
 
 
 def make_only_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let ``ms-tune lint`` make these checks only, and forget what it knows about settings and checklists."""
+    """Let ``ms-tune lint`` use these checks only, and clear its caches of settings and checklists."""
     # Memories of their own, so that the next test does not remember these few.
     for name in ("choose_checks", "_all_checks", "_read_checklists", "_refuse_unknown"):
         monkeypatch.setattr(runner, name, lru_cache(getattr(runner, name).__wrapped__))
@@ -44,7 +44,7 @@ def make_only_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def check_the_example(check: Check, bad: SourceFile, again: Callable[[SourceFile], tuple[Diagnostic, ...]]) -> None:
-    """Assert that the fix makes the check's good example of its bad one, once, and only if it is asked for where unsafe."""
+    """Assert that the fix turns the check's bad example into the good one, once, and only on request if it is unsafe."""
     (finding,) = again(bad)
     assert finding.fix is not None
     assert all(render(finding.fix.title, language) for language in Language)

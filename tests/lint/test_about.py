@@ -1,4 +1,4 @@
-"""A check that says which keys or oddities it is about finds nothing where there are none of them: without that, it would find the same."""
+"""Check that a check with declared keys or oddities finds nothing without them: without the declaration, it would find the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "7"))
 
 
 def is_gated(check: Check) -> bool:
-    """Whether a check says itself which keys it is about, or looks at the values of some."""
+    """Return whether a check declares the keys that it is about, or examines the values of some."""
     tests = check.entry["test"]
     keys = bool(check.keys) and any(
         "refuse" not in one or "about" in one for one in (tests if isinstance(tests, list) else [tests])
@@ -40,7 +40,7 @@ DIALECTS = [one for one in CHECKED_DIALECTS if any(is_gated(check) for check in 
 
 
 def always(check: Check) -> Check:
-    """The check, made whatever keys there are."""
+    """Return the check without that condition."""
     return Check({**check._row, "keys": [], "odd": []}, check._entry)
 
 
@@ -55,7 +55,7 @@ def texts(dialect: Dialect) -> Iterator[tuple[Path, str]]:
 
 
 def without_some(value: Any, random: Random) -> Any:  # noqa: ANN401 - values of a config
-    """The values with a few keys left out, wherever they stand."""
+    """Return the values without a few random keys at any depth."""
     if isinstance(value, dict):
         return {key: without_some(inner, random) for key, inner in value.items() if random.random() > 0.15}
     return [without_some(inner, random) for inner in value] if isinstance(value, list) else value

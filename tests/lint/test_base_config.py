@@ -1,4 +1,4 @@
-"""What a config takes from a ``base_config``: the checks of the whole config count it in, and say so."""
+"""Test configs with a ``base_config``: checks of the complete config include its settings, and report it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_a_base_counts_and_is_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """What stands in the config is pointed at and fixed as ever; the other file, on which more may build, stays as it is."""
+    """Findings and fixes concern the config; the other file, on which more configs may be based, is unchanged."""
     (tmp_path / "base.yaml").write_text(STAGES)
     (tmp_path / "some.yaml").write_text(f"base_config: base.yaml\n{SPLIT}")
     (tmp_path / "alone.yaml").write_text(STAGES + SPLIT)
@@ -69,7 +69,7 @@ def test_a_value_in_the_base_is_reported_with_its_file(capsys: pytest.CaptureFix
 
 
 def test_a_config_that_is_known_by_its_base(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Nothing of its own tells what it is; a layer count in the model's ``config.json`` counts, too."""
+    """The config itself does not show its dialect; a layer count in the model's ``config.json`` counts, too."""
     core = "use_legacy: False\nrun_mode: train\ntrainer: {}\npretrained_model_dir: model\nparallel_config: {pipeline_stage: 4}\n"
     (tmp_path / "model").mkdir()
     (tmp_path / "model/config.json").write_text('{"model_type": "qwen3", "num_hidden_layers": 9}')

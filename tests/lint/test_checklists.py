@@ -1,4 +1,4 @@
-"""The built-in checklists: their form, their texts, and their examples."""
+"""Test the built-in checklists: their form, their texts, and their examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the legacy Llama network refuses; whole random configs are compared with the network itself in ``tests/oracle``."""
+"""Test the refusals of the legacy Llama network; ``tests/oracle`` compares random configs with the network itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that a run refuses late: data types, devices, formats, data against the model, swap against recompute."""
+"""Test values that a run refuses late: data types, devices, formats, data against the model, swap against recompute."""
 
 from __future__ import annotations
 

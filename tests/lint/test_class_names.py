@@ -1,4 +1,4 @@
-"""Names of classes against what MindFormers has registered."""
+"""Test names of classes with those that MindFormers registers."""
 
 from __future__ import annotations
 

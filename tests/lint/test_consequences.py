@@ -1,4 +1,4 @@
-"""Every finding says what happens in the run, in every form of output: held by the form of the checklists, not by words."""
+"""Check that every finding states its consequence in the run, in every output format: by the form of the checklists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of context keys against the code of the installed MindSpore."""
+"""Compare the tables of context keys with the code of the installed MindSpore."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def texts(node: ast.AST) -> set[str]:
 
 
 def table(node: ast.FunctionDef, name: str) -> dict[str, object]:
-    """A dict that a function writes out."""
+    """Return the dict literal of a function."""
     for one in ast.walk(node):
         if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) and one.targets[0].id == name:
             value: dict[str, object] = ast.literal_eval(one.value)

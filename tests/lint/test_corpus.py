@@ -1,4 +1,4 @@
-"""Every config inside the released wheels, as it is and with a key misspelt."""
+"""Lint every config of the released wheels, unchanged and with a misspelt key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFECTS = {("pretrain_telechat3_105b_a4b_4k.yaml", "MST302")}
 
 @cache
 def configs(version: str) -> tuple[tuple[str, str], ...]:
-    """The YAML files in the wheel of a release."""
+    """Return the YAML files in the wheel of a release."""
     found = wheels.wheel(version)
     if isinstance(found, str):
         pytest.skip(found)
@@ -41,7 +41,7 @@ def configs(version: str) -> tuple[tuple[str, str], ...]:
 
 
 def findings(text: str, version: str, name: str = "a.yaml") -> list[tuple[str, str, str]]:
-    """Id, severity and message of what is found, for the release that the config came with."""
+    """Return id, severity and message of the findings for the release that contains the config."""
     source = parse_source(text, Path(name))
     dialect = recognise(source.data).dialect
     if dialect is None:

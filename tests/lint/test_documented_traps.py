@@ -1,9 +1,10 @@
-"""Every trap that the frameworks' code and guides hold, with a minimal config (or script) that shows it.
+"""Test the mistakes that the frameworks' code and guides describe, each with a minimal config (or script).
 
 ``documented_traps/*.yaml`` is the list: groups with the source, the dialect, and a version or profile if it matters, and
-``given`` text that stands in front of each of the group's configs. A trap says what goes wrong, shows it in ``config``, and
-names the ``checks`` that report it. In place of them, ``sound`` names checks that must be silent, and ``unseen`` says why no
-check can tell.
+``given`` text that precedes each of the group's configs. A mistake states what goes wrong, shows it in ``config``, and
+names
+the ``checks`` that report it. Instead, ``sound`` names checks that must be silent, and ``unseen`` states why no check can
+detect it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ MISTAKES = read_mistakes()
 
 
 def lint_mistake(trap: Mistake) -> list[str]:
-    """The ids of the checks that report something in a trap's text."""
+    """Return the ids of the checks that report the mistake."""
     if trap.dialect == "shell":
         findings = lint_environment(parse_shell(trap.text, Path("run.sh")), profile=trap.profile)
     elif trap.dialect == "python":

@@ -253,7 +253,7 @@ def test_own_checklist_that_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["lint", "check"])
 def test_nothing_slow_is_imported(command: str, tmp_path: Path) -> None:
-    """A cold start is most of what both take; ``dataclasses`` alone imports ``inspect``, ``dis`` and ``tokenize``."""
+    """Starting Python is most of the time of both; ``dataclasses`` alone imports ``inspect``, ``dis`` and ``tokenize``."""
     config = shutil.copy(data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml", tmp_path)
     code = (
         "import sys; from ms_tune.cli.main import main; "

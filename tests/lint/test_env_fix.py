@@ -1,4 +1,4 @@
-"""Fixes of environment settings: the meant characters change, and no others."""
+"""Test fixes of environment settings: only the intended characters change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a check claims can be read where it says: the file is in that release, and an error it quotes is in the file.
+"""Check the evidence of checks: the file is in that release, and it contains a quoted error.
 
-MindFormers is read from its wheels (see :mod:`tests.oracle.wheels`), MindSpore and PyYAML from where they are installed.
-MindSpeed-Core-MS is on no package index; the wheel of MindFormers 1.6 holds an earlier form of nearly all of its files.
+MindFormers is read from its wheels (see :mod:`tests.oracle.wheels`), MindSpore and PyYAML from their installed packages.
+MindSpeed-Core-MS is on no package index; the wheel of MindFormers 1.6 contains an earlier form of nearly all of its files.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def parsed(text: str) -> ast.Module:
 
 @cache
 def source(evidence: Evidence) -> str | None:
-    """The file's text; None if that release is not at hand, as CANN's documentation and PyTorch's sources never are."""
+    """Return the file's text; None if that release is not available, such as CANN's documentation and PyTorch's sources."""
     return None if evidence.framework in ("CANN", "PyTorch") else at_hand(evidence)
 
 
@@ -75,7 +75,7 @@ def at_hand(evidence: Evidence) -> str | None:
 
 
 def in_wheel(version: str, file: str, *, needed: bool = True) -> str | None:
-    """A file of MindFormers; None if the wheel is not at hand, or if it does not have a file that is not needed."""
+    """Return a file of MindFormers; None if the wheel is not available, or lacks an optional file."""
     found = wheels.wheel(version.rpartition(".")[0])
     if isinstance(found, str):
         return None
@@ -90,7 +90,7 @@ def read(found: Path, file: str, *, needed: bool) -> str | None:
 
 @cache
 def literals(text: str) -> list[set[str]]:
-    """The words of every string of a Python file; what an f-string fills in is left out."""
+    """Return the words of every string of a Python file, without the inserted values of f-strings."""
     found = []
     for node in ast.walk(parsed(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -105,7 +105,7 @@ def words(text: str) -> set[str]:
 
 
 def has_quotation(quoted: set[str], strings: list[set[str]]) -> bool:
-    """Whether one string of the files has most of the quotation's words; the others are what it fills in."""
+    """Return whether one string of the files has most of the quotation's words; the others are inserted values."""
     return any(len(quoted & string) >= 0.7 * len(quoted) for string in strings)
 
 
@@ -125,7 +125,7 @@ def test_files_classes_and_functions_are_in_that_release(release: tuple[str, str
 
 
 def has(text: str, evidence: Evidence) -> bool:
-    """Whether a file has the class or function that is named."""
+    """Return whether a file has the named class or function."""
     if evidence.file.endswith(".py"):
         return evidence.symbol in symbols(parsed(text))
     return bool(re.search(rf"\b{evidence.symbol.rpartition('.')[2]}\b", text))
@@ -133,7 +133,7 @@ def has(text: str, evidence: Evidence) -> bool:
 
 @cache
 def symbols(node: ast.AST, within: str = "") -> set[str]:
-    """The classes and functions of a Python file by their full names."""
+    """Map the full names of a Python file's classes and functions to their nodes."""
     found = set()
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -24,13 +24,13 @@ VALUES = {"a": 6, "b.c": 4, "zero": 0, "half": 0.5, "name": "Causal", "flag": Tr
 
 
 def scope(values: dict[str, Any]) -> Scope:
-    """What names of an expression stand for, with nothing behind them."""
+    """Return a scope that maps names of an expression to values."""
     nothing = parse_source("{}", Path("a.yaml"))
     return Scope(CheckContext(job_of(nothing, Dialect.MINDFORMERS, "1.9"), {}), {}, values)
 
 
 def value_of(text: str) -> bool | None:
-    """What an expression says of the values; None if that is not known."""
+    """Return the value of an expression; None if it is unknown."""
     value = evaluate(parse_expression(text), scope(VALUES))
     return None if value is UNKNOWN else bool(value)
 
@@ -155,7 +155,7 @@ def test_arithmetic_is_pythons(text: str) -> None:
 
 
 def checked(text: str, *tests: dict[str, Any]) -> tuple[Diagnostic, ...]:
-    """What tests find in a config; the messages are named for themselves."""
+    """Return the findings of tests in a config; each message has the test's name."""
     entry: dict[str, Any] = {
         "id": "T1",
         "name": "t",

@@ -1,4 +1,4 @@
-"""Families of checks: one rule, one id, and the family's own id and name still mean all of them."""
+"""Test families of checks: one rule has one id, and the family's id and name select all of its checks."""
 
 from __future__ import annotations
 

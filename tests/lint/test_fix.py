@@ -1,4 +1,4 @@
-"""Fixes: those of the checklists, and how they are applied."""
+"""Test fixes: those of the checklists, and how they are applied."""
 
 from __future__ import annotations
 

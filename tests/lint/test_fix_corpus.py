@@ -1,4 +1,4 @@
-"""Fixes of real configs with planted faults: what is not meant stays, to the byte."""
+"""Test fixes of real configs with inserted faults: all other bytes are unchanged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _text(path: Path) -> str:
 
 @st.composite
 def planted(draw: st.DrawFn) -> str:
-    """A real config, some of its values replaced, perhaps with another line on top and with other line ends."""
+    """Draw a real config with some values replaced, optionally with a first line and other line ends."""
     lines = _text(draw(st.sampled_from(CONFIGS))).replace("\r\n", "\n").split("\n")
     places = [number for number, line in enumerate(lines) if ": " in line and not line.lstrip().startswith("#")]
     for number in draw(st.lists(st.sampled_from(places), max_size=6, unique=True)):
@@ -73,7 +73,7 @@ def _leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object
 
 
 def _places(change: ValueChange) -> Iterator[KeyPath]:
-    """The key paths that a change may touch: its own, a new name's, and that of a section which it leaves empty."""
+    """Return the key paths that a change may affect: its own, that of a new name, and that of a section that becomes empty."""
     yield change.path
     if change.kind is ChangeKind.RENAME_KEY:
         yield (*change.path[:-1], str(change.value))
@@ -114,7 +114,7 @@ def test_only_what_the_fixes_name_is_changed(text: str, *, unsafe: bool) -> None
 
 
 def _lines(source: SourceFile, place: KeyPath) -> set[str]:
-    """The lines that a key path and its value stand on, and that of the section around, for a value that it brings."""
+    """Return the lines of a key path and its value, and of the section around it if a value is added."""
     found = set()
     for path in (place, place[:-1]):
         position = source.nearest(path)

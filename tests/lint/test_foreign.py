@@ -1,4 +1,4 @@
-"""Files of other programs are named and not checked; what is mostly unknown is never fixed."""
+"""Test files of other programs, which are named and not checked; mostly unknown files are never fixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate of fixes: safe ones keep what the framework reads, unsafe ones make no config worse."""
+"""Test the gate of fixes: safe ones keep what the framework reads, unsafe ones make no config worse."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_what_hangs_on_a_release_is_fixed_where_that_is_certain(
 
 
 def gate(text: str, changes: Sequence[ValueChange], *, safe: bool) -> tuple[str, int]:
-    """A config after fixes that are made up, and how many were refused."""
+    """Return a config after invented fixes, and the number of refused fixes."""
     source = parse_source(text, Path("a.yaml"))
     dialect = Dialect.MINDFORMERS
 

@@ -1,4 +1,4 @@
-"""Files that mean harm, or are no configs at all: a message, no traceback, in bounded time and memory."""
+"""Test hostile files and files that are not configs: a message, no traceback, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_hundred_megabytes(tmp_path: Path) -> None:
 
 
 def _folder_of_oddities(folder: Path) -> None:
-    """Loops, links to nothing, a pipe, a folder with a file's name, an unreadable file and one with an odd name."""
+    """Create loops, broken links, a pipe, a folder with a file's name, an unreadable file and one with an odd name."""
     (folder / "config.yaml").write_text(_CONFIG)
     (folder / "loop.yaml").symlink_to(folder / "loop.yaml")
     (folder / "dangling.yaml").symlink_to(folder / "nowhere.yaml")

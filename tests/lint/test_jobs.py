@@ -1,4 +1,4 @@
-"""A script, its arguments and the config that it starts, together."""
+"""Test a script, its arguments and the config that it starts together."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ lr_scheduler: {type: ConstantWarmUpLR, learning_rate: 1.e-5}
 
 
 def test_what_a_sourced_file_says_now_holds(tmp_path: Path) -> None:
-    """The script is the same as before, and the file that it sources is not."""
+    """The script is unchanged, but the file that it sources has changed."""
     script = tmp_path / "a.sh"
     script.write_text(". ./sizes.sh\nmsrun --worker_num $DEVICES run_mindformer.py --config a.yaml\n")
     (tmp_path / "a.yaml").write_text("run_mode: train\n")

@@ -1,4 +1,4 @@
-"""What ``msrun`` and ``torchrun`` refuse of their own options; of ``msrun`` its own parser is the oracle."""
+"""Test options that ``msrun`` and ``torchrun`` refuse, compared with msrun's own parser."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lint_script(text: str) -> list[Diagnostic]:
 
 
 def lint_options(line: str) -> list[str]:
-    """What is said of the launcher's options in a script of one line."""
+    """Return the findings about the launcher's options in a script of one line."""
     return [str(one.message.params.get("name", "more")) for one in lint_script(f"{line}\n")]
 
 
@@ -59,7 +59,7 @@ VALUES = ["8", "16", "0", "-1", "x", "8.0", "1_0", "True", "False", "3", "4", ""
 
 @pytest.mark.slow
 def test_against_the_parser_of_the_installed_msrun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its parser refuses is told, and nothing that it takes, but for the two counts that are compared later."""
+    """Everything that its parser refuses is reported, and nothing that it accepts, except two counts that are compared later."""
     if importlib.util.find_spec("mindspore") is None:
         pytest.skip("MindSpore is not installed")
     from mindspore.parallel.cluster import run  # noqa: PLC0415 - slow, and only here

@@ -1,4 +1,4 @@
-"""Launch scripts in front of the linter: a sound one is clean, each of many faults is found, what is unknown is left alone."""
+"""Lint launch scripts: a valid one has no findings, each of many faults is found, unknown values are ignored."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_what_is_unknown_is_left_alone(old: str, new: str) -> None:
 
 
 def test_edge_and_cloud_have_processes_and_layers_of_their_own() -> None:
-    """MindSpeed-LLM 26 trains some layers elsewhere: its list has a number more than stages, and no two starts the same processes."""
+    """MindSpeed-LLM 26 trains some layers elsewhere: the list has one number more than stages, and each start has its own processes."""
     text = SOUND.replace("NNODES=4", "NNODES=3").replace("--bf16", "--bf16 --num-layer-list 2,8,8,8,6", 1)
     assert {"MST156", "MST170"} <= {*ids(text, "26.1")}
     apart = text.replace("--bf16", "--bf16 --layerwise-disaggregated-training", 1)
@@ -217,7 +217,7 @@ def test_a_script_with_the_line_ends_of_windows_is_read_as_it_was_meant() -> Non
 
 
 def test_layers_are_judged_as_normalize_recompute_judges_them() -> None:
-    """An error of layers in the one is one in the other, with the same words of the framework."""
+    """An error about layers in one command is an error in the other, with the framework's same text."""
     random = Random(20261123)  # noqa: S311 - cases, no secrets
     refused = 0
     for _ in range(30):

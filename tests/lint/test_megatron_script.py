@@ -1,4 +1,4 @@
-"""What a launch script's shell makes of it before a program's parser sees anything."""
+"""Test the shell's part of a launch script, before a program's parser runs."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def checked(text: str, folder: Path) -> list[tuple[str, Severity, str, str]]:
     ],
 )
 def test_what_shows_where_nothing_comes_from_outside(tmp_path: Path, hidden: str, en: str, zh: str) -> None:
-    """A second reading takes what nobody sets for nothing, as bash does; no error rests on that, and nothing is told twice."""
+    """A second reading treats unset variables as empty, like bash; no error depends on it, and nothing is reported twice."""
     found_without = checked(GROUP + RUN.replace("$GPT_ARGS", "$GPT_ARGS --sequence-parallel --bf16 --fp16"), tmp_path)
     asked = f"$GPT_ARGS --sequence-parallel --bf16 --fp16 {hidden}"
     found_with = checked(GROUP + RUN.replace("$GPT_ARGS", asked), tmp_path)
@@ -151,7 +151,7 @@ def test_what_may_be_anything_is_not_supposed_to_be_nothing(tmp_path: Path, hidd
 
 
 def test_a_value_that_comes_from_outside_stays_one(tmp_path: Path) -> None:
-    """``--data-path`` takes any number of words: without its variable it would be without a value, which nobody means."""
+    """``--data-path`` accepts any number of words: without its variable it would have no value, which is never intended."""
     text = GROUP + RUN.replace("$GPT_ARGS", "$GPT_ARGS --data-path $DATA_PATH --seq-length $LENGTH")
     path = tmp_path / "pretrain_x.sh"
     path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How a launch script starts its programs, and numbers with which none of them trains."""
+"""Test how a launch script starts its programs, and numbers that prevent training."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_is_right_or_unknown_is_left_alone(text: str) -> None:
 
 
 def test_words_of_a_number_are_no_sentence() -> None:
-    """``your tp size`` is to be replaced by who starts the script; ``2 4`` is two numbers of which the parser takes one."""
+    """``your tp size`` is a placeholder for the user; ``2 4`` is two numbers, of which the parser uses one."""
     ask = f"{RUN} --tensor-model-parallel-size $TP"
     assert lint_script(f'TP="2 4"\n{ask}', "MST151") == [
         ("MST151", "'4' after --tensor-model-parallel-size does not belong to any argument")

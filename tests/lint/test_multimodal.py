@@ -1,4 +1,4 @@
-"""MindSpeed-MM: what its YAML, ``tools.json`` and launch scripts say, and what is left alone."""
+"""Test MindSpeed-MM: its YAML, ``tools.json`` and launch scripts, and parts that are not checked."""
 
 from __future__ import annotations
 

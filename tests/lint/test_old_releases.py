@@ -1,4 +1,4 @@
-"""Rules that came after MindFormers 1.3 are not held against a config that is checked for 1.3."""
+"""Check that rules that came after MindFormers 1.3 do not apply to a config for 1.3."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ms_tune.source.yaml import parse_source
     ],
 )
 def test_a_key_is_one_of_the_release_that_is_asked_for(text: str, version: str, expected: list[str]) -> None:
-    """As ``GeneralConfig`` and ``MonitorConfig`` of each release's template have it; the latter refuses other keys."""
+    """As in ``GeneralConfig`` and ``MonitorConfig`` of each release's template; the latter refuses other keys."""
     names = {check.id: check.name for check in built_in(Dialect.MINDFORMERS)}
     source = parse_source("run_mode: train\n" + text, Path("config.yaml"))
     found = lint(source, Dialect.MINDFORMERS, built_in(Dialect.MINDFORMERS), version)

@@ -1,4 +1,4 @@
-"""Settings of which the network that is built says itself what they are: warned of where it does, under any name, and nowhere else."""
+"""Test settings that the network itself fixes: a warning where it does, under any name, and nowhere else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEEPSEEK = "model_type: deepseek_v3, architectures: DeepseekV3ForCausalLM"
 
 
 def warned_keys(dialect: Dialect, model: str, release: str) -> list[str]:
-    """The keys that are warned of."""
+    """Return the keys with a warning."""
     source = parse_source(WHERE[dialect].format(model=model), Path("a.yaml"))
     return [str(one.path[-1]) for one in decided(context(source, dialect, {}, release))]
 

@@ -1,4 +1,4 @@
-"""A team's own checklist, by what the documentation says about it."""
+"""Test a team's own checklist as documented."""
 
 from __future__ import annotations
 

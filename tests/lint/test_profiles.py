@@ -1,4 +1,4 @@
-"""What is right in one profile is wrong in another."""
+"""Test settings that are right in one profile and wrong in another."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ class K(B, meta=M):
 
 
 def _usual(root: ast.AST) -> Iterator[ast.AST]:
-    """What the standard library finds below a node, without what is shared by all that is alike."""
+    """Return the nodes below a node by the standard library, without nodes that several parents share."""
     shared = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
     return (node for node in ast.walk(root) if not isinstance(node, shared))
 

@@ -1,4 +1,4 @@
-"""Fixes of Python code: the syntax tree changes as meant, and no other character."""
+"""Test fixes of Python code: the syntax tree changes as intended, and no other character."""
 
 from __future__ import annotations
 
@@ -182,5 +182,5 @@ def test_only_what_the_fixes_mean_is_changed(imports: str, lines: list[str], end
 
 
 def _body(text: str) -> str:
-    """The text without its three lines of imports."""
+    """Return the text without its three import lines."""
     return "".join(text.splitlines(keepends=True)[3:])

@@ -1,4 +1,4 @@
-"""Steps, tensors and settings by where they come from, and code that is a graph."""
+"""Test the tracking of steps, tensors and settings, and code that is compiled as a graph."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Calls that mint has a counterpart of: the whole table, and what the rewritten calls give in the installed MindSpore.
+"""Test calls with a counterpart in mint: the whole table, and the results of rewritten calls in the installed MindSpore.
 
-With ``MS_TUNE_MINT_MAP``, the path of a JSON file, the table is also compared with one that was made otherwise: old full name
+With ``MS_TUNE_MINT_MAP``, the path of a JSON file, the table is also compared with an independent one: old full name
 to ``{"new": full name, "compat": "drop-in" | "arg-rename" | other}``.
 """
 
@@ -45,14 +45,14 @@ LEFT_OUT = {
 
 
 def advised(call: str) -> str | None:
-    """What lint says to use instead of a call written with MindSpore's full names."""
+    """Return the function that lint suggests for a call with MindSpore's full names."""
     found = lint_python(parse_python(f"{HEAD}y = {call}\n", FILE), (CHECK,))
     assert len(found) <= 1
     return str(found[0].message.params["new"]) if found else None
 
 
 def mended(call: str) -> str:
-    """What the fix makes of it."""
+    """Return the call after the fix."""
     source = parse_python(f"{HEAD}y = {call}\n", FILE)
     after, _ = apply_fixes(source, lambda one: lint_python(one, (CHECK,)), unsafe=True)
     return after.text.removeprefix(f"{HEAD}y = ").rstrip()
@@ -216,7 +216,7 @@ def pairs() -> Iterator[tuple[str, str]]:
 
 
 def outcomes(device: str, environment: dict[str, str], folder: Path) -> Iterator[tuple[str, Any, Any, bool]]:
-    """A call, what it gives and what the mended call gives (types and shapes, or an error's text), and if values agree."""
+    """Return a call, its result and that of the fixed call (types and shapes, or the error), and whether values agree."""
     lines = list(pairs())
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, device],

@@ -1,4 +1,4 @@
-"""How the linter is used: on standard input, where to read more, and of very many findings."""
+"""Test the use of the linter: standard input, links to documentation, and very many findings."""
 
 from __future__ import annotations
 

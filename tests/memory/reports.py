@@ -1,4 +1,4 @@
-"""Reports about real traces, each made once."""
+"""Provide reports about real traces, each made once."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ LLAMA = "llama4L_pynative_launch_blocking"
 
 
 def at(rows: BlockTrace, tick: int | None = None, tensors: TensorList | None = None) -> PeakBreakdown:
-    """What is held at a tick, or at the peak."""
+    """Return the live blocks at a tick, or at the peak."""
     table = table_of(rows)
     curve = compute_curve(table)
     return break_down_memory(table, Contents(table, tensors), curve, curve.peak_tick if tick is None else tick)
@@ -42,7 +42,7 @@ def of_run(run: str) -> PeakBreakdown:
 
 
 def mib(parts: PeakBreakdown) -> dict[str, float]:
-    """MiB of what holds anything."""
+    """Return the MiB of each category that is not empty."""
     return {content.value: round(size / MIB, 1) for content, size in parts.contents.items() if size > 0.05 * MIB}
 
 

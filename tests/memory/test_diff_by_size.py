@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def make_report(*blocks: Block) -> RankReport:
-    """What is looked at of a report about these blocks."""
+    """Return the parts of a report that the comparison uses."""
     table = table_from(blocks)
     contents, curve = Contents(table, None), compute_curve(table)
     peak = break_down_memory(table, contents, curve, curve.peak_tick)
@@ -59,7 +59,7 @@ def test_of_equal_blocks_those_of_the_same_operator_cancel_first() -> None:
 
 
 def test_of_equal_parameters_those_of_the_same_name_cancel_first() -> None:
-    """A narrow copy of a weight can be as large as another weight with all its bytes."""
+    """A narrow copy of a weight can have the size of another complete weight."""
     old = make_report(weight("decoder.layers.0.fc2.weight", 64), weight("adam_m.decoder.layers.0.fc2.weight", 64))
     new = make_report(
         weight("0.layers.0.fc1.weight", 64), weight("main.0.layers.0.fc2.weight", 64), weight("adam_m.x.fc2.weight", 64)

@@ -1,4 +1,4 @@
-"""The verdict about a trace: by its log, by what its run kept, or by the device that the user names."""
+"""Test the verdict about a trace: by its log, by the record of its run, or by the named device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run folder with one rank."""
+    """Create a run folder with one rank."""
     rank = tmp_path / "run" / "rank_0"
     shutil.copytree(folder("asc2"), rank)
     return rank.parent
@@ -37,7 +37,7 @@ def judged(place: Path, **asked: object) -> RankReport:
 
 
 def log(run: Path, device: int, used: int) -> None:
-    """Let the log be of a device with so many MiB."""
+    """Write a log for a device with this many MiB."""
     (file,) = (path for path in (run / "rank_0").iterdir() if path.name.startswith("log"))
     text = file.read_text("utf-8")
     file.write_text(text.replace("65536M", f"{device}M").replace("61430M", f"{used}M"), encoding="utf-8")
@@ -74,7 +74,7 @@ class TestLimit:
 
 
 class TestWhatTheProgramAsksFor:
-    """In simulation MindSpore 2.9 knows of no chip, and its statistics have no more than 32 GiB."""
+    """In simulation MindSpore 2.9 does not know the chip, and its statistics never exceed 32 GiB."""
 
     @pytest.mark.parametrize("place", ["rank_0", "."])
     def test_it_goes_before_what_the_statistics_say(self, run: Path, place: str) -> None:
@@ -138,7 +138,7 @@ class TestKept:
 
 class TestDoubts:
     def test_a_trace_that_was_cut_has_no_verdict(self, run: Path) -> None:
-        """As ``ulimit -f`` and a full disk leave it: 2.40 GiB of 5,174 MiB were told to fit."""
+        """``ulimit -f`` and a full disk leave such a trace: 2.40 GiB of 5,174 MiB were reported to fit."""
         file = run / "rank_0" / "memory_block.csv"
         text = file.read_bytes()
         file.write_bytes(text[: len(text) // 2])

@@ -118,7 +118,7 @@ def curve(blocks: Sequence[Block]) -> Curve:
 
 
 def summarise(blocks: Sequence[Block]) -> tuple[int, int, int, int]:
-    """Peak, tick, footprint, and how many rows MindSpore counted otherwise."""
+    """Return peak, tick, footprint, and the number of rows for which MindSpore's count differs."""
     found = curve(blocks)
     return found.peak_bytes, found.peak_tick, found.footprint_bytes, len(found.mismatches)
 

@@ -1,4 +1,4 @@
-"""What the blocks of a Megatron program hold that outlive a step."""
+"""Test the categories of persistent blocks of a Megatron program."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ RECEIVER = ("/any/where/megatron/core/pipeline_parallel/p2p_communication.py", "
 
 @pytest.mark.parametrize("buffered", [True, False])
 def test_what_the_last_stage_holds_of_the_next_micro_batch_is_no_gradient(*, buffered: bool) -> None:
-    """It asks for its next input in its backward pass: with 4 layers of 1,024 that made gradients 1.9 % more than there are."""
+    """The stage allocates its next input in its backward pass: with 4 layers of 1,024 this added 1.9 % to the gradients."""
     lives = [
         (1, None, (MODEL, BUFFER if buffered else LAYER)),
         (2, None, (MAKER, MASTERS)),

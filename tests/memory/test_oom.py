@@ -1,4 +1,4 @@
-"""Logs of runs that had no more memory."""
+"""Test logs of runs that ran out of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would lower a peak, held against the peak of the same trace with the remedy carried out."""
+"""Compare predicted effects of remedies with the peak of the same trace with the remedy applied."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_remedies_of_real_runs(run: str) -> None:
 
 
 def eager(start: int, end: int, name: str, size: int, line: int) -> Block:
-    """A block of the dynamic graph's forward pass that one line of the script makes."""
+    """Return a block of the dynamic graph's forward pass that one script line allocates."""
     frames = (
         Frame("/job/train.py", 9, "<module>"),
         Frame("/job/model.py", 30, "construct"),
@@ -130,7 +130,7 @@ def test_a_loss_in_pieces_keeps_the_logits_and_two_copies_of_their_gradient(fold
 
 
 def _activated(layer: int, *, recomputed: bool = False) -> list[Block]:
-    """A layer with an activation function as MindSpore runs it, recomputed or not."""
+    """Return a layer with an activation function as MindSpore runs it, recomputed or not."""
     path, at, end = f"net-Net/layers-CellList/{layer}-Block/mlp-MLP/{{}}-op{layer}", 20 * layer, 400 - 20 * layer
     cell = f"activation_func-SwiGlu/{{}}-op{layer}"
     mark = "recompute_" if recomputed else ""
@@ -193,7 +193,7 @@ def test_gradients_of_four_bytes_for_weights_of_two_are_one_set() -> None:
 
 
 def test_micro_batches_whose_layers_are_all_recomputed_are_no_layers() -> None:
-    """What is left of each micro-batch is the same, and gone before the next one begins but for the embedding."""
+    """The remainder of each micro-batch is the same, and freed before the next one begins, except for the embedding."""
 
     def micro_batches(*, together: bool) -> set[str]:
         blocks = [
@@ -262,7 +262,7 @@ def test_it_is_said_where_a_figure_is_rough_and_nowhere_else() -> None:
     ],
 )
 def test_what_swap_moves_out(cells: str, operator: str, outputs: int, *, moved: bool) -> None:
-    """Two layers; the second's weight is brought into it as in the first, which is how ``lazy_inline`` shows."""
+    """Two layers; the second one's weight is copied like the first one's, which indicates ``lazy_inline``."""
     forward = [
         kernel(place, end, f"Default/{path}", size, users)
         for layer in range(2)
@@ -306,7 +306,7 @@ def test_what_swap_moves_out(cells: str, operator: str, outputs: int, *, moved: 
 
 
 def _passes(most: int, batches: int = 6) -> list[Block]:
-    """A stage of a pipeline with so many micro-batches in flight: of each 1,000 bytes are kept, 200 more pass by."""
+    """Return a pipeline stage with this many micro-batches in flight: each keeps 1,000 bytes, 200 more are transient."""
     order = [("F", n) for n in range(most)]
     for n in range(batches):
         order += [("B", n), *([("F", n + most)] if n + most < batches else [])]
@@ -335,7 +335,7 @@ def test_one_micro_batch_less_in_flight_leaves_what_a_run_with_less_has() -> Non
 
 
 def shared(layer: int, step: int = 0) -> list[Block]:
-    """A layer's blocks where MindSpore gives what stands directly in its class the scope of the first layer."""
+    """Return a layer's blocks where MindSpore assigns operators directly in its class to the scope of the first layer."""
     path, at = "Default/net-Net/layers-CellList/{}-Block/{}-op{}", 1000 * step + 10 * layer
     end = 1000 * step + 190 - 10 * layer
     return [

@@ -188,7 +188,7 @@ def test_files_that_cannot_be_read_are_left_out_and_reported(tmp_path: Path) -> 
 
 
 def test_offloaded_memory_is_distinguished_from_the_devices(tmp_path: Path) -> None:
-    """Rows as MindSpore 2.9 writes them with MindFormers' ``optimizer.swap``; its log counts the device only."""
+    """The rows are those of MindSpore 2.9 with MindFormers' ``optimizer.swap``; its log counts the device only."""
     text = (folder("asc2") / "memory_block.csv").read_text(encoding="utf-8")
     columns = text.splitlines()[0].split(",")
     last = max(int(row.split(",")[0]) for row in text.splitlines()[1:])

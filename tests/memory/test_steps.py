@@ -1,4 +1,4 @@
-"""Where steps end and which phase allocates, on traces with what real runs have beside the training step's own operators."""
+"""Test ends of steps and phases of allocations, on traces with other operators than those of the training step."""
 
 from __future__ import annotations
 

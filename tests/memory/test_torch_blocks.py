@@ -1,4 +1,4 @@
-"""The columns of a snapshot's blocks beside what one gets event by event, in sound and in damaged recordings."""
+"""Compare the columns of a snapshot's blocks with an evaluation event by event, in valid and in damaged recordings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def final_of(device: DeviceTrace) -> dict[int, int]:
 
 
 def one_by_one(device: DeviceTrace) -> tuple[list[int], list[tuple[int, int, int, int]]]:
-    """What was asked for after each event, and start, end, size and address of the blocks."""
+    """Return the requested bytes after each event, and start, end, size and address of the blocks."""
     live = final_of(device)
     for event in reversed(events_of(device)):
         if event.action is Action.FREE_COMPLETED:

@@ -1,4 +1,4 @@
-"""What is told about snapshots of PyTorch's allocator, by the command as its users call it."""
+"""Test reports about snapshots of PyTorch's allocator, by the command line."""
 
 from __future__ import annotations
 

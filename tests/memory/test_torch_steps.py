@@ -1,4 +1,4 @@
-"""Training steps in snapshots, and what grows with them."""
+"""Test training steps in snapshots, and memory growth by step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADAM = [
 
 
 def training(steps: int, *, leak: int = 0) -> tuple[Program, list[int]]:
-    """A run, and the last event of each step."""
+    """Return a run, and the last event of each step."""
     program = Program(NPU)
     program.allocate(3 * MIB)
     ends = []

@@ -1,4 +1,4 @@
-"""Ascend profiles made for tests: one step of a few kernels, collectives, launches and idle times, as exporters write them."""
+"""Make Ascend profiles for tests: one step of a few kernels, collectives, launches and idle times, in the exporters' format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEVICE, HCCL, CANN, PYTHON, OVERLAP = 10, 11, 12, 13, 14
 
 @dataclass
 class Step:
-    """A step that is put together from the left to the right; all in microseconds."""
+    """A step that is built from left to right; all times in microseconds."""
 
     now: float = 0.0
     compute: float = 0.0
@@ -36,7 +36,7 @@ class Step:
         )
 
     def launched(self, at: float, host: float) -> None:
-        """A flow from the host to what starts at a moment."""
+        """Add a flow from the host to the event that starts at a moment."""
         self.flows += 1
         for phase, when, pid in (("s", host, CANN), ("f", at, DEVICE)):
             self.events.append(
@@ -53,7 +53,7 @@ class Step:
     def kernel(
         self, length: float, name: str = "MatMul_1", *, core: str = "AI_CORE", host: float | None = None
     ) -> Step:
-        """A kernel; by default its launch is long past."""
+        """Add a kernel; by default its launch was long before."""
         self.event(DEVICE, name, self.now, length, **{"Task Type": "AI_CORE", "Physic Stream Id": 2})
         self.event(OVERLAP, "Computing", self.now, length)
         self.launched(self.now, max(self.now - 500, -50) if host is None else host)
@@ -63,7 +63,7 @@ class Step:
         return self
 
     def idle(self, length: float, *, late: float, doing: str = "") -> Step:
-        """Nothing runs; the next kernel is launched after so long of it."""
+        """Add idle time; the next kernel is launched after this time."""
         self.event(OVERLAP, "Free", self.now, length)
         if doing:
             self.event(PYTHON, doing, self.now, length)
@@ -73,7 +73,7 @@ class Step:
         return self.kernel(20.0, "Add_2", host=begin + late)
 
     def collective(self, length: float, transit: float, *, point_to_point: bool = False) -> Step:
-        """Communication that nothing overlaps."""
+        """Add communication that nothing overlaps."""
         kind = "hcom_receive" if point_to_point else "hcom_allReduce"
         name = f"{kind}__586_{self.flows}_1"
         self.event(HCCL, name, self.now, length, data_type="FP32")
@@ -86,7 +86,7 @@ class Step:
         return self
 
     def write(self, folder: Path, rank: int = 0, *, level: int = 1, stacks: bool = False) -> Path:
-        """Export it."""
+        """Write the export."""
         above = folder / f"rank{rank}_ascend_pt"
         output = above / "ASCEND_PROFILER_OUTPUT"
         output.mkdir(parents=True)
@@ -114,7 +114,7 @@ class Step:
 
 
 def host_bound() -> Step:
-    """Sparse kernels, launched late; the collective waits for ranks that are as late."""
+    """Return a step of few, late-launched kernels; the collective waits for equally late ranks."""
     step = Step()
     for _ in range(10):
         step.kernel(5.0).idle(200.0, late=190.0, doing="torch/nn/modules/module.py: forward")
@@ -122,7 +122,7 @@ def host_bound() -> Step:
 
 
 def operator_bound() -> Step:
-    """Nothing but kernels."""
+    """Return a step of kernels only."""
     step = Step()
     for _ in range(20):
         step.kernel(500.0).kernel(100.0, "Softmax_1", core="AI_CPU")
@@ -130,15 +130,15 @@ def operator_bound() -> Step:
 
 
 def network_bound() -> Step:
-    """Collectives that move data all the time."""
+    """Return a step of collectives that transfer data all the time."""
     return Step().kernel(2000.0).collective(9000.0, 8500.0).kernel(500.0)
 
 
 def waiting() -> Step:
-    """Collectives that wait, though the host is early and the device has work."""
+    """Return a step whose collectives wait, although the host is early and the device has work."""
     return Step().kernel(3500.0).collective(6000.0, 300.0).kernel(500.0)
 
 
 def pipeline() -> Step:
-    """A stage that waits for another one."""
+    """Return a step of a stage that waits for another stage."""
     return Step().kernel(2500.0).collective(5000.0, 100.0, point_to_point=True).kernel(500.0)

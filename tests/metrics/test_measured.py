@@ -1,4 +1,4 @@
-"""One step time from a log or a profile, or a refusal."""
+"""Test the step time from a log or a profile, or its refusal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCOPE = "Kernel::KernelLaunch::{}Default/network-Net/model-GPTModel/{}/MatMul-op
 
 
 def scoped(step: Step, layer: int, forward: float, backward: float, mark: str = "") -> Step:
-    """A layer's two passes; in microseconds."""
+    """Return the two passes of a layer, in microseconds."""
     where = f"decoder-Block/layers-CellList/{layer}-Layer"
     for _ in range(2 if mark else 1):
         step.kernel(forward, SCOPE.format(mark, where))

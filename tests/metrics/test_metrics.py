@@ -1,4 +1,4 @@
-"""Figures of runs: worked out by hand, compared, and refused where they cannot be true."""
+"""Test figures of runs: computed by hand, compared, and refused if impossible."""
 
 from __future__ import annotations
 

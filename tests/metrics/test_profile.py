@@ -1,4 +1,4 @@
-"""Verdicts on profiles whose causes are known, and captures that are cut off, partial or broken."""
+"""Test verdicts on profiles with known causes, and on cut off, partial or broken captures."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class TestParts:
         ]
 
     def test_hidden_sends_are_no_bubble(self, tmp_path: Path) -> None:
-        """A receive beside kernels takes no part of the step; the collective alone does."""
+        """A receive in parallel with kernels takes no additional time; the collective alone does."""
         step = Step().kernel(4000.0).collective(1000.0, 100.0)
         step.event(11, "hcom_receive__9_9_9", 0.0, 3000.0, data_type="FP32")
         times = {"Elapse Time(ms)": 3.0, "Transit Time(ms)": 0.1}

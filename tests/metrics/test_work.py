@@ -1,4 +1,4 @@
-"""Operations of a training step against published figures and formulas; bubbles against closed forms."""
+"""Compare the operations of a training step with published figures and formulas, and bubbles with closed forms."""
 
 from __future__ import annotations
 

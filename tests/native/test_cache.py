@@ -1,7 +1,8 @@
-"""Built once and kept: by several processes at once, by one that is killed, in folders that cannot be used.
+"""Test the cache of builds: built once, by several processes at once, by a killed process, in unusable folders.
 
-These tests may run as root, whom permission bits do not stop. So a home that cannot be written is one whose path leads
-through a regular file, and a folder of somebody else's is one seen by a process that takes itself for another user.
+These tests may run as root, for whom permission bits have no effect. So the path of an unwritable home leads through a
+regular
+file, and a folder of another user is simulated by a process with another user ID.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def fill(fresh: Path) -> None:
 
 
 class Builder:
-    """A build that counts how often it ran."""
+    """A build that counts its runs."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -186,7 +187,7 @@ class TestCacheRoot:
 
     @pytest.fixture
     def fallback(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-        """The folder to fall back to; nothing else can be used."""
+        """Return the fallback folder; no other folder can be used."""
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "below"))
         return tmp_path / "temporary" / f"ms-tune-{os.getuid()}"
 

@@ -1,4 +1,4 @@
-"""Finding a C compiler that works."""
+"""Test the search for a working C compiler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is the whole PATH."""
+    """Return a folder that is the only one in PATH."""
     folder = tmp_path / "tools"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))

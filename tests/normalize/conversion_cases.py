@@ -1,4 +1,4 @@
-"""Random whole configs of every dialect, of models whose layers are known, and configs made of settings."""
+"""Generate random complete configs of every dialect for models with known layers, and configs from settings."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _WIDE = (r".*\.norm", r"mlp\..*_fc1", r"feed_forward\.w[13]", r"mlp\.shared_expe
 
 
 def source_of(data: object) -> SourceFile:
-    """A config that holds these values."""
+    """Return a config with these values."""
     return parse_source(yaml.safe_dump(data, sort_keys=False, width=10**6), Path("config.yaml"))
 
 
 def trees_of(name: str, release: str, *, dynamic: bool) -> list[Tree]:
-    """The kinds of layers of a model."""
+    """Return the kinds of layers of a model."""
     model = dynamic_model(name, release) if dynamic else layer_model(name, release, "silu" if name.islower() else "")
     return list(model.kinds) if model else []
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A config and what it was made of: the model's name, how many layers have no experts, and how many predict further."""
+    """A config with the model's name, its layers without experts, and its prediction layers."""
 
     source: SourceFile
     release: str
@@ -48,7 +48,7 @@ class Case:
 
 
 def random_case(random: Random, dialect: str) -> Case:
-    """A sound config of a dialect."""
+    """Return a valid config of a dialect."""
     if dialect == "mindspeed-ms":
         return Case(source_of(_mindspeed(random)), "r0.1.0")
     release = random.choice(STATIC if dialect == "mindformers" else DYNAMIC)
@@ -61,7 +61,7 @@ def random_case(random: Random, dialect: str) -> Case:
 
 
 def _names(random: Random, trees: Sequence[Tree], *, operators: bool) -> list[str]:
-    """Paths of some operators, or of modules as well."""
+    """Return paths of some operators, or also of modules."""
 
     def walk(tree: Tree, above: str = "") -> Iterator[str]:
         yield from (above + name for name in tree.operators)
@@ -193,7 +193,7 @@ def _mindspeed(random: Random) -> dict[str, Any]:
 
 
 def nested(values: Mapping[str, object]) -> dict[str, Any]:
-    """Dotted keys as sections."""
+    """Convert dotted keys to sections."""
     data: dict[str, Any] = {}
     for key, value in values.items():
         *path, name = key.split(".")
@@ -205,7 +205,7 @@ def nested(values: Mapping[str, object]) -> dict[str, Any]:
 
 
 def config_of(values: Mapping[str, object], dialect: str, model: Mapping[str, object]) -> SourceFile:
-    """A config of a dialect that has these settings, for a model."""
+    """Return a config of a dialect with these settings, for a model."""
     data = nested(values)
     if dialect == "mindformers":
         data["run_mode"] = "train"

@@ -1,9 +1,11 @@
-"""What ms-tune says of configs that were drawn once: problems, remedies, explicit lists, conversions, SAPP's lists merged.
+"""Record the answers of ms-tune to drawn configs: problems, remedies, explicit lists, conversions, merged SAPP lists.
 
-``python -m tests.normalize.recorded`` draws thousands, keeps those whose answer is of a form that few others had, and writes
-``tests/data/normalize/answers.json`` (a minute); ``--again`` keeps the configs and writes today's answers (seconds). What layers do is held to the frameworks' own code by ``tests/oracle``, and every remedy and conversion is
-proved where it is made; recorded is *which* one is proposed and what is told, so that a change shows in the difference that git
-shows, case by case.
+``python -m tests.normalize.recorded`` draws thousands, stores those whose answer has a rare form, and writes
+``tests/data/normalize/answers.json`` (a minute); ``--again`` keeps the configs and writes today's answers (seconds).
+The behaviour
+of layers is compared with the frameworks' own code by ``tests/oracle``, and every remedy and conversion is validated
+when it is
+made; the record contains *which* one is proposed and the messages, so that git shows a change case by case.
 """
 
 from __future__ import annotations
@@ -47,19 +49,19 @@ Case = dict[str, Any]
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes what stands twice out twice."""
+    """A YAML writer without aliases."""
 
     def ignore_aliases(self, _: object) -> bool:
         return True
 
 
 def text_of(config: object) -> str:
-    """A config as text."""
+    """Return a config as text."""
     return yaml.dump(config, Dumper=_Plain, sort_keys=False, width=10**6)
 
 
 def answer(case: Case) -> Case:
-    """What ms-tune says of a case now."""
+    """Return the current answer of ms-tune to a case."""
     source = parse_source(case["config"], Path("config.yaml"))
     try:
         if "lists" in case:
@@ -70,14 +72,14 @@ def answer(case: Case) -> Case:
 
 
 def converted(case: Case, told_of: Callable[[Sequence[Diagnostic]], list[str]]) -> Case:
-    """The settings that a config comes to in another dialect."""
+    """Return the settings of a config after conversion to another dialect."""
     source = parse_source(case["config"], Path("config.yaml"))
     found = convert_source(source, case["target"], version=case["release"])
     return {"values": dict(found.values), "problems": told_of(found.problems)}
 
 
 def refused(error: MsTuneError) -> Case:
-    """What is told where there is no answer."""
+    """Return the error text of a case without an answer."""
     return {"refused": " | ".join(render(one, Language.EN) for one in (error.message, error.hint) if one)}
 
 
@@ -101,7 +103,7 @@ def _merged(case: Case, source: SourceFile) -> Case:
 
 
 def describe_problems(problems: Sequence[Diagnostic]) -> list[str]:
-    """Each problem in one line."""
+    """Return one line per problem."""
     return [
         f"{one.id}: {render(one.message, Language.EN)}" + (f" | {render(one.help, Language.EN)}" if one.help else "")
         for one in problems
@@ -163,7 +165,7 @@ def _sapp(random: Random) -> Iterator[Case]:
 
 
 def _forms(case: Case, found: Case) -> set[str]:
-    """What an answer consists of, without its numbers and names: each problem with the keys that its remedy touches."""
+    """Yield the parts of an answer without numbers and names: each problem with the keys that its remedy changes."""
     kind = next((key for key in ("lists", "target", "explicit") if key in case), "plan")
     dialect = next((name for name in ("parallelism", "training_config") if f"{name}:" in case["config"]), "static")
     forms = {
@@ -181,7 +183,7 @@ def _forms(case: Case, found: Case) -> set[str]:
 def choose_cases(
     cases: Iterable[Case], answered: Callable[[Case], Case], forms_of: Callable[[Case, Case], set[str]]
 ) -> Iterator[Case]:
-    """The cases whose answers have something in them that few before had."""
+    """Yield the cases whose answers contain a part that few cases before had."""
     seen: Counter[str] = Counter()
     for case in cases:
         forms = forms_of(case, answered(case))
@@ -191,7 +193,7 @@ def choose_cases(
 
 
 def recorded(file: Path = FILE) -> list[Case]:
-    """The cases of a file, each with its ``answer``."""
+    """Return the cases of a file, each with its ``answer``."""
     cases: list[Case] = json.loads(file.read_text("utf-8"))
     return cases
 

@@ -1,8 +1,10 @@
-"""What ms-tune says of drawn launch scripts and of conversions to their arguments, beside :mod:`tests.normalize.recorded`.
+"""Record the answers of ms-tune to drawn launch scripts and conversions to their arguments, like :mod:`tests.normalize.recorded`.
 
-``python -m tests.normalize.recorded_scripts`` draws, keeps the cases whose answer is of a form that few others had, and writes
-``tests/data/normalize/scripts.json``; ``--again`` keeps the cases and writes today's answers. What layers do is held to the
-frameworks' own code by ``tests/dialects/test_megatron.py``; recorded is what is told, proposed, written and converted.
+``python -m tests.normalize.recorded_scripts`` draws, stores the cases whose answer has a rare form, and writes
+``tests/data/normalize/scripts.json``; ``--again`` keeps the cases and writes today's answers. The behaviour of layers
+is compared
+with the frameworks' own code by ``tests/dialects/test_megatron.py``; the record contains messages, remedies, edits and
+conversions.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _PATH = Path("pretrain.sh")
 
 
 def answer(case: Case) -> Case:
-    """What ms-tune says of a case now."""
+    """Return the current answer of ms-tune to a case."""
     try:
         return converted(case, _describe_problems) if "config" in case else _scripted(case)
     except MsTuneError as error:
@@ -63,7 +65,7 @@ def _scripted(case: Case) -> Case:
 
 
 def _difference(before: str, after: str) -> str:
-    """The words that are gone, and those that are new."""
+    """Return the removed and the added words."""
     old, new = (Counter(text.split()) for text in (before, after))
     return " ".join(
         [*(f"-{word}" for word in (old - new).elements()), *(f"+{word}" for word in (new - old).elements())]
@@ -90,7 +92,7 @@ def _cases(random: Random) -> Iterator[Case]:
 
 
 def _forms(case: Case, found: Case) -> Iterator[str]:
-    """What an answer consists of, without its numbers."""
+    """Yield the parts of an answer without numbers."""
     kind = "config" if "config" in case else case["release"]
     to = case["target"].partition("@")[0]
     yield from (f"{kind} {_worded(line)[:120]} {' | ' in line}" for line in found.get("problems", ()))

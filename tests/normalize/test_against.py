@@ -1,4 +1,4 @@
-"""A config beside the logs of a job: the same, different and why, or not readable."""
+"""Compare a config with the logs of a job: equal, different with a reason, or unreadable."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def why(result: Compared) -> str:
 
 
 def command(folder: Path, config: str, log: str = "") -> list[str]:
-    """The words that compare a config with the logs of a folder, or one of them."""
+    """Return the command line that compares a config with the logs of a folder, or one of them."""
     (folder / "c.yaml").write_text(config)
     words = ["--lang", "en", "--framework-version", "1.9", "--against", str(folder / log), str(folder / "c.yaml")]
     return ["normalize-recompute", *words]
@@ -162,7 +162,7 @@ def test_lines_that_ran_into_each_other(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_place_to_cut_off(tmp_path: Path) -> None:
-    """Whatever is left of a log, it never differs; what is missing is said with the line."""
+    """A shortened log never differs; missing lines are reported with their line."""
     text = as_log(lines_of(CONFIG), more=False)
     for end in range(len(prefixed("..........Init Config..........")) + 1, len(text) - 1, 7):
         last = text[:end].count("\n") + (text[end - 1] != "\n")
@@ -177,7 +177,7 @@ def test_every_place_to_cut_off(tmp_path: Path) -> None:
 
 
 def test_a_log_of_several_ranks_cut_off_after_any_line(tmp_path: Path) -> None:
-    """Where the last line repeats an earlier one, the log ends no less there."""
+    """The log ends there even if the last line repeats an earlier one."""
     lines = lines_of(CONFIG)
     for end in range(1, len(lines)):
         text = as_log([line for line in lines[:end] for _ in range(2)], more=False)
@@ -186,7 +186,7 @@ def test_a_log_of_several_ranks_cut_off_after_any_line(tmp_path: Path) -> None:
 
 
 def test_every_changed_number(tmp_path: Path) -> None:
-    """A digit of any line about layers that is another one makes a difference."""
+    """Any changed digit in a line about layers makes a difference."""
     lines = lines_of(CONFIG)
     for number, line in enumerate(lines):
         for place, sign in enumerate(line):
@@ -234,7 +234,7 @@ def test_a_dynamic_job_that_recomputes_nothing(tmp_path: Path) -> None:
 def test_an_operator_that_a_model_may_not_have_is_not_known(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, what: str, layers: list[int]
 ) -> None:
-    """It is logged nowhere if it is not there; a list that is another one is a difference all the same."""
+    """It is not logged if it does not exist; a different list is still a difference."""
     config = changed(CONFIG, "offset: 0", f"offset: 0{more}")
     if more:
         config = config.split("recompute_config")[0] + "recompute_config: {recompute: [0], select_recompute: False}\n"
@@ -302,7 +302,7 @@ def test_hostile_lines(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_long_log_is_streamed(tmp_path: Path) -> None:
-    """200 MB in a few seconds and a few megabytes; a line without an end is no trouble either."""
+    """200 MB in a few seconds and a few megabytes; a line without an end is read, too."""
     file = tmp_path / "worker_0.log"
     step = (
         "2026-11-21 00:03:32,914 - mindformers - INFO - { Epoch:[  1/  2], step:[    2/   10], loss: 10.2 }\n" * 10_000
@@ -347,7 +347,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_line_that_is_missing_before_the_last_one_is_a_difference(tmp_path: Path) -> None:
-    """Where a log ends early, only what would have come behind its last line is not known."""
+    """If a log ends early, only the lines after its last line are unknown."""
     lines = lines_of(CONFIG)
     ends = [number for number, line in enumerate(lines) if "at layer" in line]
     text = as_log([*lines[: ends[0]], *lines[ends[0] + 1 :]])

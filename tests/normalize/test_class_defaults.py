@@ -1,4 +1,4 @@
-"""What a config leaves out is what the model's own class fills in."""
+"""Check that the model's own class supplies the settings that a config omits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ recompute: {{mode: select, select_module: {{{pattern}: ['{layers}']}}}}
 
 
 def selecting(model: str, pattern: str, layers: str = "0-5", version: str = "2.1") -> list[int]:
-    """The layers that select, and a dynamic graph's lint that has nothing to say of the pattern if there are some."""
+    """Return the layers with selective recomputation; check that lint does not report the pattern if there are some."""
     text = _DYNAMIC.format(model=model, pattern=pattern, layers=layers)
     source = parse_source(text, Path("a.yaml"))
     plan = dynamic_plan(source, version)

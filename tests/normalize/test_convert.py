@@ -1,4 +1,4 @@
-"""Conversions of whole configs: names are those of the target's model, and what is lost is named with its layers."""
+"""Test conversions of complete configs: names are those of the target's model, and lost parts are reported with their layers."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ RELEASES = {"mindformers": STATIC, "mindformers-pynative": DYNAMIC, "mindspeed-m
 
 
 def there(case: Case, to: str, release: str) -> tuple[Converted, LayerPlan | None]:
-    """A conversion, and the plan of a config that was made of its settings; None if something was said to be lost."""
+    """Return a conversion, and the plan of a config with its settings; None if parts were reported as lost."""
     converted = convert_source(case.source, f"{to}@{release}", version=case.release)
     if any(problem.severity is Severity.ERROR for problem in converted.problems):
         return converted, None
@@ -134,7 +134,7 @@ def there(case: Case, to: str, release: str) -> tuple[Converted, LayerPlan | Non
 
 
 def model_for(case: Case, to: str) -> dict[str, object]:
-    """The target's model."""
+    """Return the target's model."""
     if to == "mindspeed-ms":
         return {}
     name = counterpart(case.model, "core" if to == "mindformers" else "dynamic")
@@ -212,7 +212,7 @@ def test_there_and_back_names_the_same_operators(start: str, to: str) -> None:
 
 
 def reached(case: Case, layer: LayerSpec, attribute: str) -> list[str]:
-    """The paths that a layer's patterns find in the real tree of its model."""
+    """Return the paths that a layer's patterns match in the real tree of its model."""
     dynamic = "parallelism" in case.source.data
     kinds = trees_of(case.model, case.release, dynamic=dynamic)
     tree = kinds[0] if layer.layer < case.dense else kinds[-1]
@@ -258,7 +258,7 @@ def test_swap_reaches_the_model_and_comes_back(full: list[str]) -> None:
 
 
 def test_without_a_release_a_target_is_the_newest_but_for_the_static_graph() -> None:
-    """Of the static graph it is the release that is installed, or else the one that is taken without a word."""
+    """For the static graph it is the installed release, or else the default."""
     assert target_of("mindformers").release == release_for(Dialect.MINDFORMERS).version
     assert target_of("mindformers-pynative").release == served(Dialect.MINDFORMERS_PYNATIVE)[-1]
     assert target_of("mindspeed-ms").release == "r0.1.0"

@@ -1,4 +1,4 @@
-"""Programs of launch scripts in the other dialects and back: every layer is at its place and does what it did, or is named."""
+"""Convert programs of launch scripts to the other dialects and back: every layer has the same place and behaviour, or is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a config holds, a conversion comes to an end: settings that keep every layer, or a problem that says what is lost."""
+"""Check that conversions of arbitrary configs end: settings that preserve every layer, or a problem that names the lost parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIALECTS = ("mindformers", "mindformers-pynative", "mindspeed-ms")
 
 
 def wild(random: Random, dialect: str) -> dict[str, Any]:
-    """A config such as the comparisons with the frameworks' code use, sound or not."""
+    """Return a config like those of the comparisons with the frameworks' code, valid or not."""
     if dialect == "mindspeed-ms":
         return {"training_config": {}, **mindspeed_cases.random_config(random)}
     if dialect == "mindformers-pynative":

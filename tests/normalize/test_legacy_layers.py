@@ -1,4 +1,4 @@
-"""Which modules a legacy model's layers have: attention and its projections follow two switches of the config."""
+"""Test the modules of a legacy model's layers: two switches of the config decide on attention and its projections."""
 
 from __future__ import annotations
 

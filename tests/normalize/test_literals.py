@@ -1,4 +1,4 @@
-"""Lists that stand in a config as text: what Python makes of them, or what it raises, and nothing beyond the bounds."""
+"""Test lists that are written as text in a config: Python's result or exception, within limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LITERALS = st.recursive(
 
 
 def outcome(make: Callable[[], object]) -> object:
-    """What is made, or the name of what is raised."""
+    """Return the result, or the name of the exception."""
     try:
         return make()
     except FrameworkStop as stop:

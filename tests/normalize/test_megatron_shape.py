@@ -1,4 +1,4 @@
-"""The sizes of a program's model: one reading for the estimate and for the operations, with the defaults of ``validate_args``."""
+"""Test the sizes of a program's model: one reading for the estimate and for the operations, with the defaults of ``validate_args``."""
 
 from __future__ import annotations
 

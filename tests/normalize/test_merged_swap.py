@@ -1,4 +1,4 @@
-"""Layers that a plan swaps, put into a config: read back by MindFormers' rules, layer by layer, for models of both kinds."""
+"""Test swap of a plan merged into a config: read back by MindFormers' rules, layer by layer, for models of both kinds."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def source(text: str) -> SourceFile:
 
 
 def lists_of(chunks: int, draw: Random) -> SappLists:
-    """Random lists for three or six layers in each of the cells."""
+    """Draw random lists for three or six layers in each cell."""
     size = 6 // chunks
     rows: dict[str, list[list[int]]] = {"full": [], "select": [], "comm": [], "swap": []}
     for _ in range(chunks):
@@ -67,7 +67,7 @@ def lists_of(chunks: int, draw: Random) -> SappLists:
 
 
 def describe_layers(lists: SappLists) -> list[tuple[int, int, bool, bool]]:
-    """Of each layer, cell by cell: chunk, stage, whether it is recomputed in full, whether it swaps."""
+    """Return chunk, stage, full recomputation and swap of each layer, cell by cell."""
     assert lists.recompute is not None
     assert lists.swap is not None
     found = []

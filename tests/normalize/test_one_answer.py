@@ -1,4 +1,4 @@
-"""The table, ``--json``, the map, the legend and ``--as-log`` of one config say the same of every layer."""
+"""Check that the table, ``--json``, the map, the legend and ``--as-log`` of one config agree on every layer."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def mindspeed_ms(random: Random) -> dict[str, Any]:
 
 
 class Shown:
-    """What each form of the command's output says about one config."""
+    """The output of the command about one config in each form."""
 
     def __init__(self, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
         arguments = ["normalize-recompute", "--lang", "en", str(config)]
@@ -145,7 +145,7 @@ class Shown:
         return self.text.partition("Recomputation per layer")[2].partition("Findings")[0]
 
     def table(self) -> Layers:
-        """The table, with the short names replaced."""
+        """Return the table with the short names replaced."""
         lines = self._layers().splitlines()
         head = next(line for line in lines if line.lstrip().startswith("stage "))
         starts = {name: head.index(name) for name in head.split()[4:]}
@@ -167,7 +167,7 @@ class Shown:
         return [self.legend[word] for word in words]
 
     def map(self) -> tuple[bool, Counter[tuple[int, int]]]:
-        """Whether the map counts full recompute; and the count of each cell."""
+        """Return whether the map counts full recomputation, and the count of each cell."""
         title, _, rest = self.text.partition("Fully recomputed layers / ")
         full = bool(rest)
         body = rest if full else self.text.partition("communication recomputation / layers, ")[2]
@@ -213,13 +213,13 @@ def check(shown: Shown) -> None:
 
 
 def logged(shown: Shown, what: str) -> dict[int, list[str]]:
-    """The layers that the log says this of, and what it names."""
+    """Return the layers for which the log reports this, and the names in it."""
     found = [re.search(rf"Set {what} at layer (\d+)(?:: (.*)|\s.*)?$", line) for line in shown.log]
     return {int(match[1]): (match[2] or "").split(", ") for match in found if match}
 
 
 def check_log(shown: Shown, config: dict[str, Any], switch: str) -> None:
-    """The lines about layers against ``--json``."""
+    """Compare the lines about layers with ``--json``."""
     layers = shown.layers
     everything = config.get("recompute_config", {}).get("recompute") is True and not config.get("swap_config")
     if not everything:  # the static graph does not log that
@@ -356,7 +356,7 @@ def test_keys_that_are_twice(text: str, tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_thousands_of_layers_that_swap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each layer is looked up in each list; how the time grows is measured in ``benchmarks/normalize.py``."""
+    """Each layer is looked up in each list; ``benchmarks/normalize.py`` measures how the time grows."""
     for count in (500, 2000):
         numbers = list(range(count))
         config = {

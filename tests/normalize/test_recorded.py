@@ -1,4 +1,4 @@
-"""The answers that were recorded, see :mod:`tests.normalize.recorded`, are those of today."""
+"""Compare today's answers with the recorded ones, see :mod:`tests.normalize.recorded`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_answers_are_those_that_were_recorded(start: int) -> None:
 
 
 def test_the_answers_are_of_every_kind() -> None:
-    """Plans that pass and that do not, remedies, explicit lists, conversions and merged lists."""
+    """They contain accepted and refused plans, remedies, explicit lists, conversions and merged lists."""
     reported = [line for case in CASES for line in case["answer"].get("problems", ())]
     assert sum(" | " in line for line in reported) > len(CASES) // 10
     for key in ("written", "values", "lines", "refused"):
@@ -32,7 +32,7 @@ def test_the_answers_are_of_every_kind() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, len(SCRIPTS), CHUNK))
 def test_answers_about_scripts_are_those_that_were_recorded(start: int) -> None:
-    """Their layers are held to the frameworks' own code; here is what is told of them, and what they become elsewhere."""
+    """Other tests compare their layers with the frameworks' code; this one compares problems and conversions."""
     for case in SCRIPTS[start : start + CHUNK]:
         assert json.loads(json.dumps(recorded_scripts.answer(case))) == case["answer"], case
 

@@ -1,4 +1,4 @@
-"""Values that no plan can be made of, in each dialect: what is said, and at which line; up to the bounds there is a plan."""
+"""Test values that prevent a plan, in each dialect: the message and its line; valid values up to the limits have a plan."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def plan_of(text: str) -> LayerPlan:
 
 
 def with_line(text: str, old: str, new: str) -> tuple[str, int]:
-    """The text with something else in it, and at which line."""
+    """Return the text with a replacement, and its line."""
     assert text.count(old) == 1
     return text.replace(old, new), text[: text.index(old)].count("\n") + 1
 

@@ -1,4 +1,4 @@
-"""What a refused config is told to write instead: it passes, it changes no more than it must, and lint can write it."""
+"""Test remedies of refused configs: they pass, they change only what they must, and lint can write them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ BLOCK = "num_layers: 8, recompute_granularity: full, recompute_method: block, re
     ],
 )
 def test_remedies_of_the_dynamic_graph(text: str, hint: str) -> None:
-    """To the letter; a key that goes has a minus before it."""
+    """Compared literally; a removed key is preceded by a minus."""
     assert_hint(DYNAMIC + text + "\n", hint)
 
 
@@ -147,7 +147,7 @@ def mindspeed(random: Random) -> tuple[dict[str, Any], None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [static, dynamic, mindspeed])
 def test_every_remedy_passes(make: Callable[[Random], tuple[dict[str, Any], str | None]]) -> None:
-    """The framework's rules, asked again about the changed values, go to the end."""
+    """The framework's rules accept the changed values."""
     random = Random(SEED)  # noqa: S311 - the same cases every time
     counts: Counter[str] = Counter()
     for _ in range(CASES):

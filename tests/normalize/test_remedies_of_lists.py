@@ -1,4 +1,4 @@
-"""What is proposed for lists of the static graph that are of no form the framework takes, with swap on and off."""
+"""Test remedies for lists of the static graph in forms that the framework refuses, with swap on and off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SAPP's lists in a config: lists stay lists, patterns stay patterns, and nothing else changes."""
+"""Test merging SAPP's lists into a config: lists stay lists, patterns stay patterns, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_a_pipeline_that_turns_round_is_not_what_sapp_means() -> None:
 
 
 def test_what_is_in_other_files_counts_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Sizes from a base, layers from the model's ``config.json``: the lists go into the config, the others stay."""
+    """Sizes come from a base, layers from the model's ``config.json``: the lists are written to the config, the others are unchanged."""
     base = STATIC.replace("    num_hidden_layers: 48\n", "").replace(
         "use_legacy", "pretrained_model_dir: model\nuse_legacy"
     )
@@ -285,7 +285,7 @@ def test_without_a_config_the_operators_are_those_of_a_model_that_is_named() -> 
 
 @pytest.mark.parametrize("full", ["['0-48']", "['48']", "['0-10']", "[]"])
 def test_layers_that_predict_go_on_doing_what_the_config_says(full: str) -> None:
-    """Lists count the layers before them only."""
+    """The lists only count the layers before them."""
     text = DYNAMIC.replace("qwen3", "deepseek_v3").replace("48}", "48, num_nextn_predict_layers: 1}")
     text = text.replace("{mode: None}", f"{{mode: full, full_recompute_layer: {full}}}")
     merged = merge_sapp(PLAN, source(text)).plan

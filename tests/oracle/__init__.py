@@ -1,1 +1,1 @@
-"""ms-tune against the frameworks' own code."""
+"""Comparisons of ms-tune with the frameworks' own code."""

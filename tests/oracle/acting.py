@@ -1,8 +1,11 @@
-"""What each operator of each layer does, by both graphs' own code: recomputed, its communication recomputed, swapped.
+"""Return the behaviour of each operator of each layer by both graphs' own code: recomputation, its communication, swap.
 
-The layers are made of our trees (``facts/data/trees.json``, which ``test_trees.py`` holds to real networks). On the static
-side ``LayerSetting`` calls ``recompute``, ``add_prim_attr`` and ``offload`` of their parts; on the dynamic side ``apply_ac``
-wraps them. Both are written down, and an operator does what it, or the innermost part around it that was told anything, was told.
+The layers are made from ms-tune's trees (``facts/data/trees.json``, which ``test_trees.py`` compares with real
+networks). On the
+static side ``LayerSetting`` calls ``recompute``, ``add_prim_attr`` and ``offload`` of their parts; on the dynamic side
+``apply_ac`` wraps them. Both are recorded; an operator follows its own settings, or else those of the innermost part
+around it
+that has any.
 """
 
 from __future__ import annotations
@@ -28,9 +31,9 @@ class Act:
     """What an operator does.
 
     Attributes:
-        recomputed: Whether it is computed again.
-        comm: Whether its communication is marked for it, or kept from it; None if nothing was said of it.
-        swapped: How soon it is fetched back, if it goes to the host.
+        recomputed: Whether it is recomputed.
+        comm: Whether its communication is recomputed or excluded; None if not set.
+        swapped: The prefetch distance, if it is moved to the host.
     """
 
     recomputed: bool = False
@@ -40,7 +43,7 @@ class Act:
 
 @dataclass
 class LayerCalls:
-    """What the parts of one layer were told, by their paths; the layer itself is the empty one."""
+    """The settings of the parts of one layer, by path; the layer itself has the empty path."""
 
     tree: Tree
     recompute: dict[str, bool] = field(default_factory=dict)
@@ -49,7 +52,7 @@ class LayerCalls:
     excluded: set[str] = field(default_factory=set)
 
     def act(self, path: str) -> Act:
-        """What an operator does: switched off by its own name, switched on by that of anything around it."""
+        """Return an operator's behaviour: switched off by its own name, switched on by its own name or that of any parent."""
         around = [*_around(path)]
         on = any(self.recompute.get(one) for one in around)
         off = any(self.recompute.get(one) is False or one in self.excluded for one in around)
@@ -58,14 +61,14 @@ class LayerCalls:
 
 
 def _around(path: str) -> Iterator[str]:
-    """A path and those around it, from inside out."""
+    """Yield a path and its parents, innermost first."""
     parts = path.split(".") if path else []
     for length in range(len(parts), -1, -1):
         yield ".".join(parts[:length])
 
 
 class StaticPart:
-    """A cell or an operator of the static graph. ``dir`` is what patterns are looked up in: nothing else is public."""
+    """A cell or an operator of the static graph; patterns are matched with ``dir``, so all other names are private."""
 
     def __init__(self, expected: LayerCalls, path: str, tree: Tree | None) -> None:
         self._told, self._path = expected, path
@@ -91,11 +94,11 @@ class StaticPart:
     _offload = offload
 
     def set_comm_fusion(self, number: int) -> None:
-        """Nothing is fused here."""
+        """Ignore the request: nothing is fused here."""
 
 
 def static_acts(source: SourceFile, release: str) -> dict[int, LayerCalls] | str:
-    """What the static graph's own code tells every layer, those that predict further tokens included; or what it raises."""
+    """Return the settings that the static graph's own code makes for every layer, including prediction layers; or its exception."""
     inputs = read_recompute(source, release)
     model = known_layers(source, inputs)
     assert model is not None
@@ -117,7 +120,7 @@ def _tree(model: LayerModel, layer: int, layers: int) -> Tree:
 
 
 def _operator(expected: LayerCalls, path: str) -> Any:  # noqa: ANN401 - a function with attributes
-    """An operator of the dynamic graph: a function, for 2.0 takes no other callable object for one."""
+    """Return an operator of the dynamic graph: a function, since 2.0 accepts no other callable."""
 
     def operator(value: object) -> object:
         return value
@@ -140,13 +143,13 @@ class DynamicPart(pynative.Cell):
 def dynamic_acts(
     oracle: pynative.Oracle, release: str, config: dict[str, Any], experts: tuple[bool, ...]
 ) -> dict[int, LayerCalls] | str:
-    """What the dynamic graph's own code tells every layer; or what it raises.
+    """Return the settings that the dynamic graph's own code makes for every layer; or its exception.
 
     Args:
         oracle: That code.
         release: Its release.
         config: The config.
-        experts: Which layers have experts.
+        experts: The layers that have experts.
     """
     section = config["model"]
     layers, ahead = section["num_hidden_layers"], section.get("num_nextn_predict_layers", 0)
@@ -192,13 +195,13 @@ def _write_down(code: dict[str, Any], prefetch: object) -> None:
 
 
 def operators(tree: Tree) -> list[str]:
-    """The paths of a layer in which there is nothing else."""
+    """Return the paths of the innermost parts of a layer."""
     paths = set(tree.paths())
     return sorted(path for path in paths if not any(other.startswith(f"{path}.") for other in paths))
 
 
 def images(path: str, theirs: Iterable[str]) -> tuple[str, ...]:
-    """The names that a path of the static graph has in a layer of the dynamic one: by the table of names, or its own."""
+    """Return the names of a static-graph path in a dynamic-graph layer: by the table of names, or unchanged."""
     there, parts = set(theirs), path.split(".")
     for length in range(len(parts), 0, -1):
         head, rest = ".".join(parts[:length]), parts[length:]
@@ -210,7 +213,7 @@ def images(path: str, theirs: Iterable[str]) -> tuple[str, ...]:
 
 
 def differences(old: dict[int, LayerCalls], new: dict[int, LayerCalls]) -> list[tuple[int, str, Act, Act]]:
-    """Operators that both sides have and that do not do the same: layer, path, and what each does."""
+    """Yield operators that both sides have and that differ: layer, path, and the behaviour on each side."""
     found = []
     for layer, expected in old.items():
         theirs = list(new[layer].tree.paths())
@@ -224,5 +227,5 @@ def differences(old: dict[int, LayerCalls], new: dict[int, LayerCalls]) -> list[
 
 
 def compared(old: dict[int, LayerCalls], new: dict[int, LayerCalls]) -> int:
-    """How many operators have a counterpart."""
+    """Return the number of operators with a counterpart."""
     return sum(bool(images(path, new[one].tree.paths())) for one in old for path in operators(old[one].tree))

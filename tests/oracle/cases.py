@@ -1,4 +1,4 @@
-"""Random recompute and swap settings, sound and otherwise."""
+"""Generate random recompute and swap settings, valid and invalid."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ _OFFSETS: list[Any] = SETTINGS["odd_offsets"]
 
 
 def text_of(config: Any) -> str:  # noqa: ANN401 - sound or not
-    """The config as YAML; what is shared stays shared."""
+    """Return the config as YAML; shared objects stay shared."""
     return yaml.dump(config, Dumper=_DUMPER, sort_keys=False)
 
 
 def as_read(config: dict[str, Any]) -> dict[str, Any]:
-    """The config as a framework reads it out of its file."""
+    """Return the config as a framework reads it from its file."""
     data: dict[str, Any] = yaml.load(text_of(config), Loader=_LOADER)  # noqa: S506 - one of the safe loaders
     return data
 
 
 def pick(random: Random, choices: Sequence[Any]) -> Any:  # noqa: ANN401 - what the list holds
-    """One of several values, as an object of its own: it may be written into."""
+    """Return a copy of one of several values: it may be changed."""
     return copy.deepcopy(random.choice(choices))
 
 
 def junk(random: Random, depth: int = 0) -> Any:  # noqa: ANN401 - anything at all
-    """Whatever a config can hold, nested a little."""
+    """Return any value that a config can contain, with some nesting."""
     if depth < 3 and random.random() < 0.45:
         items = [junk(random, depth + 1) for _ in range(random.randrange(4))]
         kind = random.randrange(5)
@@ -67,7 +67,7 @@ def junk(random: Random, depth: int = 0) -> Any:  # noqa: ANN401 - anything at a
 
 
 def _spoilt(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
-    """A case with one thing or two in it that nobody would write."""
+    """Return a case with one or two unlikely values."""
     for _ in range(random.choice((1, 1, 2))):
         chance = random.random()
         key = random.choice(KEYS)
@@ -95,7 +95,7 @@ def _as_tuples(value: Any) -> Any:  # noqa: ANN401 - sound or not
 
 
 def random_case(random: Random, version: str = "1.9") -> RecomputeInputs:
-    """One case; about two thirds of them get through the framework. One in four is about swap."""
+    """Return one case; the framework accepts about two thirds of them, and one in four uses swap."""
     inputs = _random_case(random, version)
     # What a config with use_legacy: False says about zero_bubble_v is checked before LayerSetting sees it.
     checked = inputs.zero_bubble and not inputs.legacy
@@ -152,7 +152,7 @@ def _random_case(random: Random, version: str) -> RecomputeInputs:
 
 
 def _values_by_id(random: Random, layers: int, counts: RecomputeValues, *, sound: bool) -> RecomputeValues:
-    """Values as they are written when swap is on: lists name layers."""
+    """Return values as written with swap on: lists contain layer numbers."""
     values: dict[str, Any] = {}
     for key in KEYS[:3]:
         chance = random.random()
@@ -272,7 +272,7 @@ def _value(random: Random, stages: int, chunks: int, shared: list[Any], *, sound
 
 
 def _spoil(random: Random, rows: list[Any], stages: int, shared: list[Any]) -> None:
-    """Now and then a row too many, too few, too long, too short, or no row at all."""
+    """Occasionally add, remove, shorten or lengthen a row, or remove all."""
     chance = random.random()
     if chance < 0.06:
         rows[random.randrange(len(rows))] = random.random() < 0.5

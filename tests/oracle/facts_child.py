@@ -1,9 +1,11 @@
-"""What one release of MindFormers knows of models, read from its real classes in a process of its own.
+"""Read the facts of one release of MindFormers about models from its real classes, in a separate process.
 
-Run as a module with the wheel's path; writes one JSON text. With a second argument it then reads model sections, one a
-line, and answers each with the fields that ``TransformerConfig`` is given for it, or why it is refused. The modules that hold the classes of models' settings, their
-conversion and ``TransformerConfig`` are MindFormers' own, imported straight out of the wheel; everything else is a
-stand-in (:mod:`tests.oracle.framework_child_stand_ins`), so no MindSpore is needed.
+Run as a module with the wheel's path; writes one JSON text. With a second argument it then reads model sections, one per
+line, and answers each with the fields that ``TransformerConfig`` gets for it, or why it is refused. The modules with
+the classes
+of models' settings, their conversion and ``TransformerConfig`` are MindFormers' own, imported from the wheel;
+everything else is
+a stand-in (:mod:`tests.oracle.framework_child_stand_ins`), so MindSpore is not needed.
 """
 
 # ruff: noqa: ANN401 - it handles the framework's own objects
@@ -37,7 +39,7 @@ _AROUND = frozenset(
 
 @dataclasses.dataclass
 class RegisteredClass:
-    """A class of settings, and what it is registered as."""
+    """A class of settings with the names under which it is registered."""
 
     kind: Any
     legacy: bool
@@ -45,7 +47,7 @@ class RegisteredClass:
 
 
 class Recorder:
-    """``MindFormerRegister``, which only remembers."""
+    """A replacement of ``MindFormerRegister`` that only records."""
 
     found: list[RegisteredClass] = []  # noqa: RUF012 - one for the process
 
@@ -81,7 +83,7 @@ def load(wheel: str) -> tuple[Any, Any]:
 
 
 def plain(value: Any) -> bool:
-    """Whether JSON can hold a value."""
+    """Return whether JSON can represent a value."""
     if isinstance(value, (list, tuple)):
         return all(map(plain, value))
     if isinstance(value, dict):
@@ -90,7 +92,7 @@ def plain(value: Any) -> bool:
 
 
 def defaults(kind: Any) -> dict[str, Any]:
-    """The defaults of a dataclass's fields; those that no JSON text can hold are left out, required ones are too."""
+    """Return the defaults of a dataclass's fields; required fields and values that JSON cannot represent are left out."""
     found = {}
     for field in dataclasses.fields(kind):
         value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
@@ -100,7 +102,7 @@ def defaults(kind: Any) -> dict[str, Any]:
 
 
 def scattered(mapping: dict[Any, Any]) -> dict[str, list[str]]:
-    """A table of keys, each with its field and, where there is one, the function that turns its value."""
+    """Return a table of keys with their field and, if any, the function that converts their value."""
     found = {}
     for keys, target in mapping.items():
         for key in keys if isinstance(keys, tuple) else (keys,):
@@ -110,7 +112,7 @@ def scattered(mapping: dict[Any, Any]) -> dict[str, list[str]]:
 
 
 def other(value: Any) -> Any:
-    """Another value of the same type."""
+    """Return another value of the same type."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, (int, float)):
@@ -119,12 +121,12 @@ def other(value: Any) -> Any:
 
 
 def settings(kind: Any, **given: Any) -> dict[str, Any]:
-    """The settings that an instance holds."""
+    """Return the settings of an instance."""
     return {key: value for key, value in vars(kind(**given)).items() if key not in _AROUND}
 
 
 def attempt(kind: Any, **given: Any) -> dict[str, Any]:
-    """The settings that an instance holds when some of them are written; none if it does not take the values."""
+    """Return the settings of an instance after some of them are set; None if it refuses the values."""
     try:
         return settings(kind, **given)
     except Exception:  # noqa: BLE001 - whatever it is
@@ -132,7 +134,7 @@ def attempt(kind: Any, **given: Any) -> dict[str, Any]:
 
 
 def depends(kind: Any, signature: dict[str, Any], base: dict[str, Any]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """What stands in for settings that are null, and which settings follow from others, by trying it out."""
+    """Return the replacements of null settings, and the settings that follow from others, found by trial."""
     fills: dict[str, str] = {}
     derived: dict[str, list[str]] = {}
     for name, default in signature.items():
@@ -154,7 +156,7 @@ def depends(kind: Any, signature: dict[str, Any], base: dict[str, Any]) -> tuple
 
 
 def thrown_away(kind: Any) -> set[str]:
-    """The keys that the decorators of a class take out (``ignore_and_delete_parameter``)."""
+    """Return the keys that the decorators of a class remove (``ignore_and_delete_parameter``)."""
     cells = [
         cell.cell_contents
         for function in (kind.__init__, getattr(kind.__init__, "__wrapped__", None))
@@ -165,7 +167,7 @@ def thrown_away(kind: Any) -> set[str]:
 
 
 def describe(found: RegisteredClass) -> dict[str, Any]:
-    """What a class fills in, and what it makes of its arguments."""
+    """Describe the defaults of a class, and how it converts its arguments."""
     kind = found.kind
     base = settings(kind)
     signature = {
@@ -193,9 +195,10 @@ def describe(found: RegisteredClass) -> dict[str, Any]:
 
 
 def read_layer_settings(text: str) -> dict[str, Any]:
-    """What a network's source says of its layers whatever the config has, by field.
+    """Return the layer settings that a network's source fixes regardless of the config, by field.
 
-    Constants of ``get_gpt_layer_local_spec``; where it is told of no experts, and no other function makes the layers, there are none.
+    They are constants of ``get_gpt_layer_local_spec``; if it gets no experts, and no other function makes the layers,
+    there are none.
     """
     calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
     called = [(getattr(call.func, "id", ""), {one.arg: one.value for one in call.keywords}) for call in calls]
@@ -208,11 +211,12 @@ def read_layer_settings(text: str) -> dict[str, Any]:
 
 
 def networks(wheel: str) -> dict[str, dict[str, Any]]:
-    """Of each folder of models the classes of networks and the modes that they train in.
+    """Return the network classes of each folder of models, with the modes that they train in.
 
-    Beside them whether attention is latent, and whether the dynamic graph's network is made for some of the layers only:
-    ``pynative/distributed/pipeline_parallel.py`` makes every stage with ``layer_start`` and ``layer_end``. And whether the
-    dynamic graph's network hands ``tie_word_embeddings`` on. And what its networks say themselves of their layers, by mode.
+    Also return whether attention is latent; whether the dynamic graph's network can build some of the layers only
+    (``pynative/distributed/pipeline_parallel.py`` builds every stage with ``layer_start`` and ``layer_end``); whether
+    it passes on
+    ``tie_word_embeddings``; and the layer settings that its networks fix, by mode.
     """
     found: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(wheel) as archive:
@@ -238,14 +242,14 @@ def networks(wheel: str) -> dict[str, dict[str, Any]]:
 
 
 def legacy_experts() -> dict[str, Any]:
-    """What the section ``moe_config`` of a legacy model is filled up with (``MoEConfig`` of the template)."""
+    """Return the defaults of the section ``moe_config`` of a legacy model (``MoEConfig`` of the template)."""
     template: Any = importlib.import_module("mindformers.tools.register.template")
     kind = template.MoEConfig
     return {key: value for key, value in vars(kind).items() if not key.startswith("_") and plain(value)}
 
 
 def models(wheel: str) -> dict[str, Any]:
-    """All that a release knows of models."""
+    """Return all facts of a release about models."""
     general, common = load(wheel)
     dense, latent = defaults(general.TransformerConfig), defaults(general.MLATransformerConfig)
     white = {*common.DEFAULT_WHITE_KEY}
@@ -287,7 +291,7 @@ def models(wheel: str) -> dict[str, Any]:
 
 
 def answer(section: dict[str, Any], common: Any) -> dict[str, Any]:
-    """What ``TransformerConfig`` is given for a section, or why it is refused."""
+    """Return the arguments of ``TransformerConfig`` for a section, or why it is refused."""
     (kind,) = (one.kind for one in Recorder.found if not one.legacy and section["model_type"] in one.names)
     latent = "is_mla_model=True" in "".join(_sources[kind.__module__.split(".")[2]])
     try:
@@ -308,7 +312,7 @@ _sources: dict[str, list[str]] = {}
 
 
 def serve(wheel: str) -> None:
-    """Answer section after section, without what ``TransformerConfig`` works out for itself."""
+    """Answer section after section, without values that ``TransformerConfig`` computes itself."""
     general, common = load(wheel)
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():

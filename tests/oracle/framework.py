@@ -1,4 +1,4 @@
-"""MindFormers of one release, started on configs in a process of its own."""
+"""Run MindFormers of one release on configs, in a separate process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROOT = Path(__file__).parents[2]  # where tests are a package
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What MindFormers raised, and at which step of its start; an endless loop counts as one."""
+    """The exception of MindFormers, and the step of its start; an endless loop counts as an exception."""
 
     step: str
     error: str
@@ -33,7 +33,7 @@ class Refusal:
 
 
 def why_missing(version: str) -> str | None:
-    """Why a release cannot be asked here, or None."""
+    """Return why a release cannot run here, or None."""
     for module in ("numpy", "regex"):
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed"
@@ -42,12 +42,12 @@ def why_missing(version: str) -> str | None:
 
 
 class Child:
-    """A program of this folder in a process of its own, which answers each line of JSON with one.
+    """A program of this folder in a separate process, which answers each line of JSON with one line.
 
     Args:
         version: The release, as in :data:`tests.oracle.wheels.RELEASES`.
         program: Its module.
-        *arguments: What it is told beside the wheel's path.
+        *arguments: Its arguments after the wheel's path.
     """
 
     def __init__(self, version: str, program: str, *arguments: str) -> None:
@@ -68,7 +68,7 @@ class Child:
         self._process.stdout.close()
 
     def ask(self, question: object) -> Any:  # noqa: ANN401 - whatever the program answers
-        """What the program answers."""
+        """Return the answer of the program."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(question) + "\n")
@@ -79,25 +79,25 @@ class Child:
 
 
 class Framework(Child):
-    """Asks a release what it does with configs.
+    """A release that runs configs.
 
     Args:
         version: The release, as in :data:`tests.oracle.wheels.RELEASES`.
-        folder: Where the process may write.
-        program: One that tells what was raised, or one (``static_child``) that tells what layers do, too.
+        folder: A folder for the files of the process.
+        program: A program that reports exceptions, or one (``static_child``) that also reports layers.
     """
 
     def __init__(self, version: str, folder: Path, program: str = "framework_child") -> None:
         super().__init__(version, program, version, str(folder))
 
     def refusal(self, text: str) -> Refusal | None:
-        """What went wrong when the config was used, or None if it starts."""
+        """Return the failure of a config, or None if it starts."""
         answer = self.ask(text)
         return None if answer is None else Refusal(**answer)
 
 
 def framework_of(releases: Sequence[str], program: str = "framework_child") -> Any:  # noqa: ANN401 - pytest's own type
-    """A fixture of a module: each release, started in a folder of its own; skips the tests where it cannot be asked."""
+    """Return a module fixture: each release, started in its own folder; tests are skipped where it cannot run."""
 
     @pytest.fixture(scope="module", params=releases)
     def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:

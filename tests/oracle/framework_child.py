@@ -1,10 +1,11 @@
-"""Starts MindFormers on configs, from the source inside its wheel and without MindSpore: a process of its own.
+"""Start MindFormers on configs, from the source inside its wheel and without MindSpore, as a separate process.
 
-Run as a module with the wheel's path, the release and a folder to write to; reads one config (a JSON text) a line and
-answers with one line: what MindFormers raised and where, or null. The modules that read, check and set a config are
-MindFormers' own, imported straight out of the wheel; everything else (MindSpore, datasets, callbacks, networks) is a
-stand-in that accepts whatever is done with it (:mod:`tests.oracle.framework_child_stand_ins`). Of MindSpore, the few
-functions that check what a config says are told again (:mod:`tests.oracle.framework_child_mindspore`).
+Run as a module with the wheel's path, the release and an output folder; reads one config (a JSON text) per line and answers
+with one line: MindFormers' exception and its place, or null. The modules that read, check and set a config are MindFormers'
+own, imported from the wheel; everything else (MindSpore, datasets, callbacks, networks) is a stand-in that accepts any use
+(:mod:`tests.oracle.framework_child_stand_ins`). The few functions of MindSpore that check values of a config are
+reimplemented
+(:mod:`tests.oracle.framework_child_mindspore`).
 """
 
 # ruff: noqa: ANN401, EM101, EM102, TRY003, PTH123, SIM115 - it stands for anything, and raises in MindSpore's way
@@ -28,11 +29,11 @@ SECONDS = 0.5  # of this process's own time; a config that starts takes some hun
 
 
 class Hang(BaseException):
-    """MindFormers used up its time."""
+    """A timeout of MindFormers."""
 
 
 class Framework:
-    """MindFormers, with what a run goes through from reading the config to setting the layers of the network."""
+    """MindFormers, from reading the config to setting the layers of the network."""
 
     def __init__(self, version: str) -> None:
         load = importlib.import_module
@@ -70,7 +71,7 @@ class Framework:
         self.step = ""
 
     def stand_in_for_patterns(self, version: str) -> None:
-        """The operators inside a layer are stand-ins, so patterns are only tried on names that every layer has."""
+        """Match patterns only with names that every layer has: the operators inside a layer are stand-ins."""
         for kind in (self.core_setting, self.legacy_setting):
             kind.set_pattern_recompute = staticmethod(lambda layer, segments, *_, **__: find(layer, segments, version))
             kind.set_pattern_swap = staticmethod(
@@ -78,9 +79,9 @@ class Framework:
             )
 
     def start(self, path: str) -> None:
-        """What ``run_mindformer.py`` and ``Trainer.train`` do until the network is wrapped.
+        """Do what ``run_mindformer.py`` and ``Trainer.train`` do until the network is wrapped.
 
-        Left out: datasets, checkpoints and the optimizer, and the operators inside a layer.
+        Datasets, checkpoints, the optimizer, and the operators inside a layer are left out.
         """
         self.forget()
         self.step = "load"
@@ -110,7 +111,7 @@ class Framework:
         base.wrap_network_with_tool_cells(Something())
 
     def forget(self) -> None:
-        """What the process remembers of the last config."""
+        """Clear the state of the previous config."""
         current.clear()
         current.update(CONTEXT)
         for kind in (self.context.Context, self.context.MFContextOperator):
@@ -120,7 +121,7 @@ class Framework:
             del os.environ[name]
 
     def size(self, config: Any) -> None:
-        """As many devices as the config is for: how many there are is not in it."""
+        """Set the number of devices to that of the config, which does not contain it."""
         ways = 1
         for key in ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage"):
             value = (config.parallel_config or {}).get(key)
@@ -128,13 +129,13 @@ class Framework:
         current["devices"] = ways
 
     def is_legacy(self) -> bool:
-        """Which kind of network the config has: since 1.7 a function says so, in 1.6 all that build ask the context."""
+        """Return whether the config uses a legacy network: a function from 1.7 on, the context in 1.6."""
         if hasattr(self.context, "is_legacy_model"):
             return bool(self.context.is_legacy_model())
         return bool(self.utils.get_context("use_legacy", default_value=True))
 
     def build(self, config: Any) -> None:
-        """The configuration of the model and the settings of its layers."""
+        """Build the model's configuration and the settings of its layers."""
         given = {"parallel_config": config.parallel_config, "batch_size": config.runner_config.mini_batch_size}
         values = dict(config.model.model_config)
         kind = values.pop("type", "LlamaConfig")
@@ -164,16 +165,16 @@ class Framework:
         kind.check_pipeline_stage(types.SimpleNamespace(config=model))
 
     def compile(self, model: Any) -> None:
-        """What shows only when a layer is called: its block is missing, or FlashAttentionScore refuses the heads."""
+        """Raise errors that occur only when a layer is called: its block is missing, or FlashAttentionScore refuses the heads."""
         if model.n_kv_heads and model.num_heads % model.n_kv_heads:
             raise ValueError("N2 must be a factor of N1")
         if model.num_layers > 0 and getattr(self.layer, "feed_forward", self) is None:
             raise TypeError("'NoneType' object is not callable")
 
     def choose(self, values: dict[str, Any]) -> None:
-        """The class of the network, which says itself whether it can be trained; what it would train is a stand-in.
+        """Return the class of the network, which states whether it can be trained; the trained network is a stand-in.
 
-        Some build their network for inference unless told otherwise, and nothing tells them: it has no loss to train.
+        Some networks are built for inference by default, and nothing requests training: they have no loss.
         """
         name = values["architectures"][0]
         if name in NETWORKS:
@@ -182,11 +183,11 @@ class Framework:
                 raise NotImplementedError(f"{name} builds its network for inference")
 
     def keep(self, layer: Any, _number: int) -> None:
-        """Remember a layer as it is built."""
+        """Record a layer when it is built."""
         self.layer = layer
 
     def set_layers(self, kind: Any, model: Any, parallel: Any, chunks: Any) -> None:
-        """The layers one by one, and behind them those that predict further tokens, which have a setting of their own."""
+        """Set the layers one by one, then the prediction layers, which have their own setting."""
         further = getattr(model, "mtp_num_layers", None) or 0
         stages = (getattr(model, "start_stage", 0), getattr(model, "stage_num", 0))
         reduced = self.reduced and kind is self.core_setting
@@ -201,15 +202,15 @@ class Framework:
 
 
 def meets(segment: str, name: str, version: str) -> bool:
-    """Whether a name is what a part of a pattern stands for; the part may be no expression at all."""
+    """Return whether a part of a pattern matches a name; the part may be an invalid expression."""
     engine: Any = re if version == "1.6" else importlib.import_module("regex")
     return bool(engine.fullmatch(segment, name))
 
 
 def find(layer: Cell, segments: list[str], version: str) -> str:
-    """``set_pattern_recompute``: the last part is compared with all that ``dir`` lists, beginning with the class.
+    """Match like ``set_pattern_recompute``: the last part is compared with all names of ``dir``, beginning with the class.
 
-    The class has a ``recompute`` as well, which fails for want of a cell.
+    The class also has a method ``recompute``, which fails without a cell.
     """
     first, *rest = segments
     if rest:
@@ -223,7 +224,7 @@ def find(layer: Cell, segments: list[str], version: str) -> str:
 
 
 def answer(framework: Framework, path: str) -> dict[str, str] | None:
-    """What went wrong with a config."""
+    """Return the failure of a config."""
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
         framework.start(path)

@@ -1,7 +1,7 @@
-"""What MindSpore checks of a config, told again for :mod:`tests.oracle.framework_child`, which runs without MindSpore.
+"""Reimplement MindSpore's checks of a config for :mod:`tests.oracle.framework_child`, which runs without MindSpore.
 
-The checks of single values (``mindspore/_checkparam.py``), and of what ``set_auto_parallel_context``, ``set_context`` and
-``runtime.set_memory`` are given (MindSpore 2.9); what a config sets is remembered in :data:`current`.
+They are the checks of single values (``mindspore/_checkparam.py``), and of the arguments of ``set_auto_parallel_context``,
+``set_context`` and ``runtime.set_memory`` (MindSpore 2.9); :data:`current` stores the settings of a config.
 """
 
 # ruff: noqa: ANN401, EM101, EM102, TRY003 - it takes anything, and raises in MindSpore's way
@@ -56,7 +56,7 @@ current: dict[str, Any] = dict(CONTEXT)
 
 
 def check_number(kind: type[int | float], least: float, *, above: bool) -> Any:
-    """``mindspore._checkparam.check_positive_int`` and its like."""
+    """Check like ``mindspore._checkparam.check_positive_int`` and similar functions."""
 
     def check(value: Any, name: str = "input value", _prim: object = None) -> Any:
         if not isinstance(value, kind) or isinstance(value, bool):
@@ -81,7 +81,7 @@ def check_string(value: Any, known: Any, name: str = "input value", _prim: objec
 
 
 def set_auto_parallel_context(**values: Any) -> None:
-    """What MindSpore does with the section ``parallel``."""
+    """Check the section ``parallel`` like MindSpore."""
     for key, value in values.items():
         if key not in PARALLEL_KEYS:
             raise ValueError(f"Set context keyword {key} is not recognized!")
@@ -122,7 +122,7 @@ def set_pipeline_config(value: Any) -> None:
 
 
 def set_context(**values: Any) -> None:
-    """``mindspore.set_context``: the memory's sizes and the level of its optimisation, and ``jit_config``."""
+    """Check like ``mindspore.set_context``: memory sizes, the memory optimisation level, and ``jit_config``."""
     for key in ("max_device_memory", "mempool_block_size"):
         if key in values:
             check_memory(values[key])
@@ -139,7 +139,7 @@ def set_context(**values: Any) -> None:
 
 
 def set_memory(**values: Any) -> None:
-    """``mindspore.runtime.set_memory``."""
+    """Check like ``mindspore.runtime.set_memory``."""
     for key in ("max_size", "increase_size"):
         if key in values:
             check_memory(values[key])

@@ -1,7 +1,7 @@
-"""Stand-ins for all that :mod:`tests.oracle.framework_child` does not run: they accept whatever is done with them.
+"""Define stand-ins for everything that :mod:`tests.oracle.framework_child` does not run: they accept any use.
 
-:func:`install` puts them in place of every module that is neither Python's, nor one of the few needed, nor in
-:data:`REAL`: these are imported straight out of MindFormers' wheel.
+:func:`install` replaces every module that is neither Python's, nor one of the few needed, nor in :data:`REAL`: these are
+imported from MindFormers' wheel.
 """
 
 # ruff: noqa: ANN401, EM101, EM102, TRY003 - they stand for anything, and raise in MindSpore's way
@@ -102,7 +102,7 @@ OUTSIDE = {*sys.stdlib_module_names, "numpy", "yaml", "_yaml", "regex"}
 
 
 class Anything(type):
-    """A class that stands for whatever MindSpore has: it can be called, used as a base, asked for anything."""
+    """A class that replaces any name of MindSpore: it can be called, subclassed, and has every attribute."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -135,7 +135,7 @@ class Anything(type):
 
 
 class Something(metaclass=Anything):
-    """What a call of a stand-in gives: a thing with any attribute, which can be called, too."""
+    """The result of calling a stand-in: an object with every attribute, which can be called, too."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -159,7 +159,7 @@ class Something(metaclass=Anything):
 
     @staticmethod
     def shard(strategy: Any = (), *_: Any, **__: Any) -> Any:
-        """``Primitive.shard``: a part of a strategy is a layout or a tuple, and no part of that a name."""
+        """Check like ``Primitive.shard``: a part of a strategy is a layout or a tuple without names."""
         for part in strategy if isinstance(strategy, tuple) else ():
             if isinstance(part, tuple) and not all(isinstance(ways, (int, Layout)) for ways in part):
                 raise TypeError("the value of strategy must be int type")
@@ -167,12 +167,12 @@ class Something(metaclass=Anything):
 
 
 def stand_in(name: str) -> Any:
-    """A new one."""
+    """Return a new stand-in."""
     return Anything(name, (Something,), {})
 
 
 class Layout(Something):
-    """MindSpore's layout, which knows the axes of the devices by name, and each of them once."""
+    """A replacement of MindSpore's layout, which knows the device axes by name, each of them once."""
 
     def __init__(self, devices: tuple[Any, ...], names: tuple[str, ...]) -> None:
         for ways in devices:
@@ -188,7 +188,7 @@ class Layout(Something):
 
 
 class Cell(Something):
-    """MindSpore's cell, of which layers are made: it knows the cells inside it, and ``offload`` checks what it is given."""
+    """A replacement of MindSpore's cell: it knows its child cells, and ``offload`` checks its arguments."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Cell):
@@ -203,7 +203,7 @@ class Cell(Something):
 
 
 class Module(types.ModuleType):
-    """A module or package that is not run."""
+    """A module or package that is not executed."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "__version__":
@@ -221,7 +221,7 @@ class Module(types.ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds a stand-in for every module that is neither Python's, nor one of the few needed, nor real."""
+    """An import hook that returns a stand-in for every module that is not Python's, not needed and not real."""
 
     def __init__(self, wheel: str) -> None:
         self._wheel = wheel

@@ -1,4 +1,4 @@
-"""Logs as a job of MindFormers leaves them: its own lines behind the prefixes of its own logger."""
+"""Write logs in the form of a MindFormers job: its own lines with the prefixes of its logger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOISE = (
 
 
 def formats(version: str) -> tuple[str, str]:
-    """The formats of standard output and of ``info.log`` in a release (``mindformers/tools/logger.py``)."""
+    """Return the formats of standard output and of ``info.log`` in a release (``mindformers/tools/logger.py``)."""
     found: dict[str, str] = {}
     for node in ast.parse(wheels.source(version, "tools/logger.py")).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -32,7 +32,7 @@ def formats(version: str) -> tuple[str, str]:
 
 
 def job_log(lines: Iterable[str], style: str, *, start: bool = True) -> list[str]:
-    """A log with these lines of the framework's; ``style`` is one of :func:`formats`."""
+    """Return a log with these lines of the framework; ``style`` is one of :func:`formats`."""
     formatter = logging.Formatter(style)
     made = [*_NOISE]
     for text in [*(["..........Init Config.........."] if start else []), *lines, "Create loss wrapper"]:

@@ -1,8 +1,9 @@
-"""MindFormers' own classes and checks, run from their source without importing MindFormers or MindSpore.
+"""Run MindFormers' own classes and checks from their source, without importing MindFormers or MindSpore.
 
-The source is taken out of a wheel with :mod:`ast`; the few names it needs from outside
-(MindSpore's context, the logger, argument checks) are small stand-ins. A pattern's meeting with a real layer is
-recorded instead of done: which layer gets which pattern is the question here.
+The source is extracted from a wheel with :mod:`ast`; the few names it needs from outside (MindSpore's context, the logger,
+argument checks) are small stand-ins. Patterns are recorded instead of applied to real layers: only the assignment of
+patterns
+to layers matters here.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _SLOW_SECONDS = 20.0  # the same where patterns are looked up in layers
 
 
 class _Hang(BaseException):
-    """The framework used up its time."""
+    """A timeout of the framework."""
 
 
 @dataclass
 class Outcome:
-    """What the framework did with one config."""
+    """The result of the framework for one config."""
 
     log: list[str] = field(default_factory=list)
     exception: str | None = None
@@ -57,7 +58,7 @@ class Outcome:
 
 
 def why_missing(version: str) -> str | None:
-    """Why the oracle cannot run here, or None."""
+    """Return why the oracle cannot run here, or None."""
     for module in ("numpy", "regex"):
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed"
@@ -78,7 +79,7 @@ class _Logger:
 
 
 def check_offload(backward_prefetch: object) -> None:
-    """What ``mindspore.nn.Cell.offload`` checks."""
+    """Check like ``mindspore.nn.Cell.offload``."""
     prefix, given = (
         "The input value must be int",
         f"'{backward_prefetch}' with type '{type(backward_prefetch).__name__}'",
@@ -96,11 +97,11 @@ def check_offload(backward_prefetch: object) -> None:
 
 
 class Oracle:
-    """The framework's code, ready to be asked.
+    """The framework's code, ready to run.
 
     Args:
         version: The release whose wheel is read.
-        make_layer: Makes a layer for the patterns to be looked up in; without it, patterns are recorded.
+        make_layer: Makes a layer in which patterns are matched; without it, patterns are recorded.
     """
 
     def __init__(self, version: str, make_layer: Callable[[int], Any] | None = None) -> None:
@@ -148,7 +149,7 @@ class Oracle:
         return ""
 
     def _match(self, segment: str) -> None:
-        """Every layer has names that the first segment is matched with; only whether it can be is of interest."""
+        """Match the first segment with the names that every layer has; only valid segments matter."""
         match = re.fullmatch if self.version == "1.6" else self._names["regex"].fullmatch
         match(segment, "name")
 
@@ -252,7 +253,7 @@ class Oracle:
         return setting
 
     def _set(self, setting: Any, layer_id: int, built: int | None = None) -> dict[str, Any]:  # noqa: ANN401
-        """Set a layer; ``built`` is the number to make it by, if it is set by that of another one."""
+        """Set a layer; ``built`` is its number when built, if it is set by another layer's number."""
         full: list[bool] = []
         swapped: list[tuple[str, object]] = []
 

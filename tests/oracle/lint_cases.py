@@ -1,4 +1,4 @@
-"""Random MindFormers configs for the static graph, sound and otherwise: what lint says about them is compared."""
+"""Generate random MindFormers configs for the static graph, valid and invalid, to compare with lint."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SECTIONS = (
 
 
 def random_config(random: Random, version: str, spoilt: float = 0.4) -> dict[str, Any]:
-    """One config; about half of them start, more if fewer have something wrong in them."""
+    """Return one config; about half of them start, more with fewer errors in them."""
     inputs = random_case(random, version)
     config: dict[str, Any] = {
         "run_mode": random.choice(("train", "train", "finetune")),
@@ -142,7 +142,7 @@ def _add_swap(config: dict[str, Any], inputs: RecomputeInputs) -> None:
 
 
 def _spoil(random: Random, config: dict[str, Any]) -> None:
-    """One thing that is wrong, or at least odd."""
+    """Insert one wrong or unusual setting."""
     chance = random.random()
     section = random.choice([name for name in _SECTIONS if name in config])
     values = config[section]
@@ -167,7 +167,7 @@ def _spoil(random: Random, config: dict[str, Any]) -> None:
 
 
 def _spoil_value(random: Random, section: str, values: dict[str, Any]) -> None:
-    """A value that its section's code looks at: what a batch size of ``[1]`` leads to is not told beforehand."""
+    """Insert a value that its section's code examines; the effect of a batch size of ``[1]``, for instance, is not predicted."""
     known = {
         "parallel_config": SETTINGS["parallel_config"],
         "parallel": SETTINGS["parallel"],

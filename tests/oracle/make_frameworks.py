@@ -1,10 +1,10 @@
-"""Writes the facts about frameworks that stand under ``ms_tune/facts/data``, from the wheels of MindFormers.
+"""Write the facts about frameworks in ``ms_tune/facts/data``, from the wheels of MindFormers.
 
 ``python -m tests.oracle.make_frameworks [models] ...`` writes the named files, or all of them (``keys_mindformers`` and
-``keys_mindformers-pynative`` take the texts of keys from the files themselves, and date the keys anew). A new release is
-added to ``served`` in ``releases.json``; the script does the rest, and ``git diff`` shows what the release
-changed. Every fact has a history: ``{"1.6": 3, "1.9": 4}`` is 3 from 1.6 on and 4 from 1.9 on, :data:`REMOVED` where the
-release no longer knows it.
+``keys_mindformers-pynative`` keep the texts of keys in the files, and date the keys again). To add a release, add it to
+``served`` in ``releases.json``; the script does the rest, and ``git diff`` shows the changes of the release. Every fact
+has a
+history: ``{"1.6": 3, "1.9": 4}`` is 3 from 1.6 on and 4 from 1.9 on, :data:`REMOVED` where the release no longer knows it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GONE = {"gone": True}
 
 
 def history(by_release: Mapping[str, Any]) -> dict[str, Any]:
-    """Since when a fact is what it is; releases are in their order, and one without the fact has :data:`REMOVED`."""
+    """Return the history of a fact; releases are in order, and a release without the fact has :data:`REMOVED`."""
     found: dict[str, Any] = {}
     last: object = GONE
     for release, value in by_release.items():
@@ -42,7 +42,7 @@ def history(by_release: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def histories(by_release: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The history of each item of several releases' mappings."""
+    """Return the history of each item of several releases' mappings."""
     names = sorted({name for values in by_release.values() for name in values})
     return {
         name: history({release: values.get(name, GONE) for release, values in by_release.items()}) for name in names
@@ -50,7 +50,7 @@ def histories(by_release: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str
 
 
 def trees() -> dict[str, Any]:
-    """The cells and operators of one layer of every model; takes a quarter of an hour, and MindSpore."""
+    """Return the cells and operators of one layer of every model; needs MindSpore and a quarter of an hour."""
     parts, known = make_trees.trees({release: _wheel(release) for release in wheels.RELEASES})
     releases = list(wheels.RELEASES)
     return {"parts": parts} | {
@@ -73,7 +73,7 @@ def _wheel(release: str) -> Path:
 
 
 def registries() -> dict[str, Any]:
-    """The names of classes that the registry and the dynamic graph's builders take; takes two minutes, and MindSpore."""
+    """Return the class names that the registry and the dynamic graph's builders accept; needs MindSpore and two minutes."""
     found = {release: _registries(release) for release in wheels.RELEASES}
     made: dict[str, Any] = {}
     for mode in ("static", "dynamic"):
@@ -86,7 +86,7 @@ def registries() -> dict[str, Any]:
 
 
 def needed() -> dict[str, Any]:
-    """What schedules cannot be built without; a second."""
+    """Return the required arguments of schedules; takes a second."""
     for release in wheels.RELEASES:
         _wheel(release)
     return {"lr_schedule": histories({release: make_needed.needed(release) for release in wheels.RELEASES})}
@@ -104,7 +104,7 @@ def _registries(release: str) -> dict[str, dict[str, list[str]]]:
 
 
 def read_release(release: str) -> dict[str, Any]:
-    """What a release says of models."""
+    """Return the facts of a release about models."""
     command = [sys.executable, "-m", "tests.oracle.facts_child", str(_wheel(release))]
     answer = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     found: dict[str, Any] = json.loads(answer)
@@ -112,7 +112,7 @@ def read_release(release: str) -> dict[str, Any]:
 
 
 def models() -> dict[str, Any]:
-    """Classes of models, their aliases and defaults."""
+    """Return classes of models, their aliases and defaults."""
     found = {release: read_release(release) for release in wheels.RELEASES}
 
     def general(part: str) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def models() -> dict[str, Any]:
 
 
 def read_parameters() -> dict[str, Any]:
-    """The keyword arguments of the registered classes."""
+    """Return the keyword arguments of the registered classes."""
     registered = json.loads((DATA / "registries.json").read_bytes())["static"]
     found = {
         release: make_taken.arguments(
@@ -176,14 +176,14 @@ def read_parameters() -> dict[str, Any]:
 
 
 def keys(dialect: Dialect) -> dict[str, Any]:
-    """A key table, with ``since`` and ``until`` of those keys that the wheels tell about."""
+    """Return a key table, with ``since`` and ``until`` of the keys that the wheels contain."""
     name = f"keys_{dialect.value}"
     content: dict[str, Any] = json.loads((DATA / f"{name}.json").read_bytes())
     return make_keys.dated(name, content, {release: _wheel(release) for release in served(dialect)})
 
 
 def text(value: object, depth: int = 0) -> str:
-    """JSON with one fact a line: a mapping whose values are mappings of mappings is spread out, others are not."""
+    """Return JSON with one fact per line: a mapping of mappings of mappings is expanded, others are not."""
     if _spread(value, depth):
         assert isinstance(value, list)
         return "[\n  " + ",\n  ".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n ]"
@@ -197,7 +197,7 @@ def text(value: object, depth: int = 0) -> str:
 
 
 def _spread(value: object, depth: int) -> bool:
-    """Whether a list has a line for each item."""
+    """Return whether a list has a line for each item."""
     return isinstance(value, list) and depth == 1 and len(value) > 10
 
 

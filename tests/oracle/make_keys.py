@@ -1,13 +1,16 @@
-"""In which releases of MindFormers each key of the key tables is known, read from the sources in their wheels.
+"""Find the releases of MindFormers that know each key of the key tables, from the sources in their wheels.
 
-Static graph: the template (``tools/register/template.py``) has a class for each section, which refuses other keys where it
-is strict; the top level takes those of ``GeneralConfig``, the names of the sections, and what ``MFContextConfig``
-(``config_args.py``) takes from there and from ``context``. A top-level key that some code reads beside the template is
-known nowhere before its name first stands in the sources. Dynamic graph: the dataclasses of
-``pynative/config/config.py``. What a model's own section takes, the classes of models say, see ``models.json``.
+Static graph: the template (``tools/register/template.py``) has a class for each section, which refuses other keys if it is
+strict; the top level accepts those of ``GeneralConfig``, the names of the sections, and the keys that ``MFContextConfig``
+(``config_args.py``) takes from there and from ``context``. A top-level key that code outside the template reads counts
+as known
+from the first release whose sources contain its name. Dynamic graph: the dataclasses of ``pynative/config/config.py``.
+For keys of
+a model's own section see the classes of models in ``models.json``.
 
-MindSpore reads the rest of ``context`` and ``parallel``, and classes of the user's choice what open sections hold: the
-wheels of MindFormers cannot tell about those, nor about the one release of MindSpeed-Core-MS.
+MindSpore reads the rest of ``context`` and ``parallel``, and user-selected classes read open sections: the wheels of
+MindFormers
+do not contain these keys, nor those of the one release of MindSpeed-Core-MS.
 """
 
 from __future__ import annotations
@@ -46,14 +49,14 @@ _NONE = object()
 
 
 def _tree(wheel: Path, *paths: str) -> ast.Module:
-    """The first of some sources that a wheel has."""
+    """Return the first of several sources that a wheel contains."""
     with zipfile.ZipFile(wheel) as archive:
         there = {*archive.namelist()}
         return ast.parse(archive.read(next(path for path in paths if path in there)))
 
 
 def _classes(tree: ast.Module) -> dict[str, dict[str, ast.expr | None]]:
-    """What is assigned in the bodies of classes; to a field that is only declared, nothing."""
+    """Return the assignments in class bodies; a field that is only declared has none."""
     found: dict[str, dict[str, ast.expr | None]] = {}
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
@@ -68,7 +71,7 @@ def _public(names: Mapping[str, object]) -> set[str]:
 
 
 def static(wheel: Path) -> tuple[set[str], set[str]]:
-    """The keys that a release knows, and the sections (with a dot at the end) that take no other."""
+    """Return the keys that a release knows, and the sections (ending with a dot) that accept no others."""
     template = _tree(wheel, "mindformers/tools/register/template.py")
     classes = _classes(template)
     (table,) = (
@@ -98,7 +101,7 @@ def static(wheel: Path) -> tuple[set[str], set[str]]:
 
 
 def dynamic(wheel: Path) -> set[str]:
-    """The keys that a release of the dynamic graph knows."""
+    """Return the keys that a release of the dynamic graph knows."""
     classes = _classes(_tree(wheel, "mindformers/pynative/config/config.py"))
 
     def fields(kind: str, before: str) -> Iterator[str]:
@@ -115,7 +118,7 @@ def dynamic(wheel: Path) -> set[str]:
 
 
 def mindspeed(wheel: Path) -> dict[str, object]:
-    """The keys that MindSpeed-Core-MS's classes take, with their defaults, by the copy of them in MindFormers 1.6."""
+    """Return the keys of MindSpeed-Core-MS's classes with their defaults, from their copy in MindFormers 1.6."""
     found: dict[str, object] = {}
     for node in _tree(wheel, "mindformers/experimental/parallel_core/pynative/config.py").body:
         if not isinstance(node, ast.ClassDef):
@@ -134,20 +137,20 @@ def mindspeed(wheel: Path) -> dict[str, object]:
 
 
 def _value(node: ast.expr) -> object:
-    """A default; an object that is made anew counts as none."""
+    """Return a default; a newly created object counts as None."""
     return None if isinstance(node, ast.Call) else ast.literal_eval(node)
 
 
 @cache
 def mentioned(wheel: Path) -> frozenset[str]:
-    """Every word in the sources of a release."""
+    """Return every word in the sources of a release."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if name.startswith("mindformers/") and name.endswith(".py")]
         return frozenset(word for name in names for word in re.findall(r"\w+", archive.read(name).decode()))
 
 
 def decorated(wheel: Path) -> dict[str, set[str]]:
-    """The names that decorators register classes under, by kind; those of Mcore classes after ``core_``."""
+    """Return the names under which decorators register classes, by kind; those of Mcore classes follow ``core_``."""
     found: dict[str, set[str]] = {}
     with zipfile.ZipFile(wheel) as archive:
         sources = [archive.read(name) for name in archive.namelist() if name.endswith(".py")]
@@ -170,7 +173,7 @@ def decorated(wheel: Path) -> dict[str, set[str]]:
 
 
 def releases_by_key(name: str, releases: Mapping[str, Path], paths: Iterable[str]) -> dict[str, list[str]]:
-    """The releases that know each key of a table; keys of which the wheels cannot tell are left out."""
+    """Return the releases that know each key of a table; keys that the wheels do not contain are left out."""
     if name == "keys_mindformers-pynative":
         fields = {release: dynamic(wheel) for release, wheel in releases.items()}
         found = {path: [release for release, known in fields.items() if path in known] for path in paths}
@@ -188,7 +191,7 @@ def releases_by_key(name: str, releases: Mapping[str, Path], paths: Iterable[str
 
 
 def dated(name: str, content: dict[str, Any], releases: Mapping[str, Path]) -> dict[str, Any]:
-    """A key table with ``since`` and ``until`` as the wheels say; all else stays as it is written."""
+    """Return a key table with ``since`` and ``until`` from the wheels; all else is unchanged."""
     found = releases_by_key(
         name, releases, [row["path"] for row in content["keys"] if not row["path"].startswith(MODEL)]
     )
@@ -202,7 +205,7 @@ def dated(name: str, content: dict[str, Any], releases: Mapping[str, Path]) -> d
 
 
 def span(path: str, known: list[str], releases: list[str]) -> dict[str, Any]:
-    """The columns ``since`` and ``until`` of a key."""
+    """Return the columns ``since`` and ``until`` of a key."""
     if not known or known != releases[releases.index(known[0]) : releases.index(known[-1]) + 1]:
         raise ValueError((path, known))  # a key that no release has, or one with a gap, is no row
     first, last = known[0], known[-1]

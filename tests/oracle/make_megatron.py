@@ -1,10 +1,10 @@
-"""Writes ``ms_tune/facts/data/megatron.json``: the arguments of MindSpeed-LLM's parsers, release by release.
+"""Write ``ms_tune/facts/data/megatron.json``: the arguments of MindSpeed-LLM's parsers, release by release.
 
 Run by hand, with ``MS_TUNE_MEGATRON_SOURCES`` naming a folder that has ``RELEASE/Megatron-LM``, ``RELEASE/MindSpeed`` and
 ``RELEASE/MindSpeed-LLM`` for every release of :data:`RELEASES`: ``python -m tests.oracle.make_megatron``.
 
-The sources are parsed, not run: every ``add_argument`` of what may build the parser of a training program. Which of two
-definitions of one argument is in force depends on the features that are switched on, so all are kept.
+The sources are parsed, not run: every ``add_argument`` that may build the parser of a training program. Which of two
+definitions of one argument applies depends on the enabled features, so all are kept.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _UNREAD = object()
 
 
 def make_facts(sources: Path) -> dict[str, Any]:
-    """The content of the data file."""
+    """Return the content of the data file."""
     arguments: dict[str, list[dict[str, Any]]] = {}
     for release in RELEASES:
         for name, row in _definitions(sources / release):
@@ -75,9 +75,9 @@ def make_facts(sources: Path) -> dict[str, Any]:
 
 
 def _unregistered(sources: Path, arguments: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Arguments that stand in the sources and that the parser of ``pretrain_gpt.py`` does not know, or with MindSpore only.
+    """Return arguments in the sources that the parser of ``pretrain_gpt.py`` does not know, or only with MindSpore.
 
-    Each was written: some are taken out of the arguments before the parser reads them, others registered where they are needed.
+    Some are removed from the arguments before parsing, others are registered where they are needed.
     """
     found: dict[tuple[str, str], list[str]] = {}
     for release in _WITH_PAIRS:
@@ -114,7 +114,7 @@ _AROUND = (
 
 
 def _pairs(sources: Path, arguments: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Options that MindSpeed's features check against each other: parsed, and kept if the real code, run, refuses them."""
+    """Return options that MindSpeed's features check against each other, if the real code, executed, refuses them."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for release in _WITH_PAIRS:
         asked = [
@@ -139,7 +139,7 @@ def _pairs(sources: Path, arguments: Mapping[str, list[dict[str, Any]]]) -> list
 
 
 def _checked(tree: Path) -> list[tuple[str, str, str]]:
-    """Rule, option and the other option of every check of the features' classes."""
+    """Yield rule, option and other option of every check of the features' classes."""
     found = []
     for folder in ("MindSpeed/mindspeed/features_manager", "MindSpeed-LLM/mindspeed_llm/features_manager"):
         for file in sorted((tree / folder).rglob("*.py")):
@@ -158,7 +158,7 @@ def _checked(tree: Path) -> list[tuple[str, str, str]]:
 
 
 def _words(dest: str, release: str, arguments: Mapping[str, list[dict[str, Any]]]) -> list[str]:
-    """An argument that sets a destination to something; nothing if the release has none."""
+    """Return an argument that sets a destination; nothing if the release has none."""
     for name, rows in arguments.items():
         for row in rows:
             if row["dest"] != dest or release not in row["releases"] or row.get("action") == "store_false":
@@ -170,7 +170,7 @@ def _words(dest: str, release: str, arguments: Mapping[str, list[dict[str, Any]]
 
 
 def text_of(part: str, version: str, file: str) -> str | None:
-    """A file of a repository at a version such as ``0.12.1``; None if the sources are not at hand."""
+    """Return a file of a repository at a version such as ``0.12.1``; None if the sources are not available."""
     if SOURCES not in os.environ:
         return None
     for release, tags in RELEASES.items():
@@ -255,7 +255,7 @@ def _value(node: ast.expr) -> Any:  # noqa: ANN401 - whatever the source says
 
 
 def written(content: dict[str, Any]) -> str:
-    """The data file's text: an argument a line."""
+    """Return the data file's text: one argument per line."""
     head = json.dumps(content["releases"], indent=1).replace("\n", "\n ")
     rows = ",\n".join(
         f"  {json.dumps(name)}: {json.dumps(rows, ensure_ascii=False)}" for name, rows in content["arguments"].items()

@@ -1,4 +1,4 @@
-"""Writes down what the code of each release does with some lists of arguments: ``tests/data/megatron_layers.json``.
+"""Record the results of each release's code for some lists of arguments: ``tests/data/megatron_layers.json``.
 
 ``MS_TUNE_MEGATRON_SOURCES=FOLDER python -m tests.oracle.make_megatron_layers``
 """
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def shortened(lines: list[str]) -> list[str]:
-    """Lines that follow each other and are alike, as one with their number."""
+    """Combine equal successive lines into one with their number."""
     found: list[list[object]] = []
     for line in lines:
         if found and found[-1][1] == line:

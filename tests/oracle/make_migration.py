@@ -23,10 +23,10 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def words_of(release: str) -> frozenset[str]:
-    """Every word in the code of a release's dynamic graph.
+    """Return every word in the code of a release's dynamic graph.
 
     Raises:
-        OSError: The wheel cannot be fetched.
+        OSError: The wheel cannot be downloaded.
     """
     path = wheels.wheel(release)
     if isinstance(path, str):
@@ -42,7 +42,7 @@ def words_of(release: str) -> frozenset[str]:
 
 
 def unread(release: str) -> list[str]:
-    """Fields of models of the dynamic graph that are no word of its code."""
+    """Return fields of models of the dynamic graph that do not occur in its code."""
     words = words_of(release)
     kinds = [name for name, one in load("models")["classes"].items() if not one["legacy"]]
     fields = {

@@ -1,8 +1,9 @@
-"""Writes ``ms_tune/facts/data/mindspeed_mm.json``: the settings of MindSpeed-MM's FSDP2 YAML, by release.
+"""Write ``ms_tune/facts/data/mindspeed_mm.json``: the settings of MindSpeed-MM's FSDP2 YAML, by release.
 
-Run by hand, with ``MS_TUNE_MINDSPEED_MM_SOURCES`` naming a folder that has ``26.0.0``, ``26.1.0`` and ``master``, each with the
-folder ``mindspeed_mm`` of that branch: ``python -m tests.oracle.make_mindspeed_mm``. Nothing of it is imported: the classes of
-``fsdp/params`` are read as text, and what the other modules of ``fsdp`` read of them.
+Run by hand, with ``MS_TUNE_MINDSPEED_MM_SOURCES`` naming a folder that has ``26.0.0``, ``26.1.0`` and ``master``, each
+with the
+folder ``mindspeed_mm`` of that branch: ``python -m tests.oracle.make_mindspeed_mm``. Nothing is imported: the classes of
+``fsdp/params`` are read as text, and their uses in the other modules of ``fsdp``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PLAIN = ("int", "float", "str", "bool")
 
 
 def fields_of(tree: Path) -> dict[str, dict[str, Any]]:
-    """Every declared setting of a branch by its path."""
+    """Return every declared setting of a branch by its path."""
     files = sorted((tree / "mindspeed_mm/fsdp/params").glob("*.py"))
     inside = {file: {one.name: one for one in _classes(file)} for file in files}
     every = {name: one for classes in inside.values() for name, one in classes.items()}
@@ -62,7 +63,7 @@ def _add(path: str, node: ast.ClassDef, classes: dict[str, ast.ClassDef], found:
 
 
 def _field(node: ast.AnnAssign) -> dict[str, Any]:
-    """The type (of several parts ``int|null``), the choices and the default of a field."""
+    """Return the type (several parts as ``int|null``), the choices and the default of a field."""
     made: dict[str, Any] = {}
     kinds, choices = _kinds(node.annotation)
     if kinds:
@@ -98,7 +99,7 @@ def _kinds(node: ast.expr) -> tuple[list[str], list[Any]]:  # noqa: PLR0911 - a 
 
 
 def read_in(tree: Path) -> tuple[dict[str, list[str]], set[str]]:
-    """What modules read of each section by name (``args.training.scheduler``), and every name that any of them reads."""
+    """Return the names that modules read of each section (``args.training.scheduler``), and all names that any module reads."""
     found: dict[str, set[str]] = {section: set() for section in SECTIONS}
     every: set[str] = set()
     for file in sorted((tree / "mindspeed_mm/fsdp").rglob("*.py")):
@@ -123,7 +124,7 @@ def _reads(node: ast.AST) -> list[tuple[str, str]]:
 
 
 def _section(owner: str, file: Path) -> str:
-    """The section that an object is: by its name, or by the module whose ``self.config`` it is."""
+    """Return the section of an object: by its name, or by the module whose ``self.config`` it is."""
     if owner == "config" and file.name == "apply_features.py":
         return "features"
     names = {
@@ -136,7 +137,7 @@ def _section(owner: str, file: Path) -> str:
 
 
 def make_facts(sources: Path) -> dict[str, Any]:
-    """The content of the data file."""
+    """Return the content of the data file."""
     fields: dict[str, dict[str, Any]] = {}
     further: dict[str, dict[str, list[str]]] = {}
     unread: dict[str, list[str]] = {}
@@ -162,7 +163,7 @@ def _add_fact(history: dict[str, Any], release: str, fact: dict[str, Any]) -> No
 
 
 def written(content: dict[str, Any]) -> str:
-    """The data file's text: a setting a line."""
+    """Return the data file's text: one setting per line."""
     rows = [f' "source": {json.dumps("MindSpeed-MM, mindspeed_mm/fsdp/params; " + ", ".join(BRANCHES.values()))}']
     for key, value in content.items():
         lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(one)}" for name, one in value.items())

@@ -1,4 +1,4 @@
-"""What a learning-rate schedule cannot be built without, read from the sources of a release."""
+"""Find the required arguments of learning-rate schedules in the sources of a release."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _BUILT = frozenset({"self", "total_steps"})  # the trainer fills in total_steps 
 
 
 def needed(release: str) -> dict[str, list[list[str]]]:
-    """Of each schedule that takes its arguments from a config the groups of them of which one must be written.
+    """Return for each schedule that reads its arguments from a config the groups of arguments of which one is required.
 
-    ``?`` stands behind what has a default, so that only null leaves the schedule without it.
+    ``?`` follows an argument with a default: only null leaves the schedule without it.
     """
     found = {}
     for node in ast.parse(wheels.source(release, _FILE)).body:
@@ -46,7 +46,7 @@ def _groups(begin: ast.FunctionDef) -> list[list[str]]:
 
 
 def _set_before(begin: ast.FunctionDef, name: str) -> bool:
-    """Whether the name has another value by then than what the config says."""
+    """Return whether the name has another value at this point than that of the config."""
     return any(
         isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and _CHOICE not in ast.unparse(node.value)
         for node in begin.body

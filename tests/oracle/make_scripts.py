@@ -1,11 +1,13 @@
-"""What the public launch scripts of MindSpeed-LLM and MindSpeed-MM start, as the reader of shells has it: ``tests/data/launch_scripts.json``.
+"""Record the programs that public launch scripts of MindSpeed-LLM and MindSpeed-MM start, by ms-tune: ``tests/data/launch_scripts.json``.
 
     MS_TUNE_LAUNCH_SCRIPTS=FOLDER python -m tests.oracle.make_scripts
 
-The folder has ``MindSpeed-LLM/examples`` and ``MindSpeed-MM/examples`` as the repositories Ascend/MindSpeed-LLM and Ascend/MindSpeed-MM
-have them. The scripts themselves stay outside of this repository: each is known by the digest of its text. The first answers
-were those of the reader before this one, an interpreter of nearly all of bash that random scripts were compared with; both agree on
-all of these scripts, in every word and place.
+The folder has ``MindSpeed-LLM/examples`` and ``MindSpeed-MM/examples`` of the repositories Ascend/MindSpeed-LLM and
+Ascend/MindSpeed-MM. The scripts themselves are not in this repository: each is identified by the digest of its text.
+The first
+answers are those of an earlier reader, an interpreter of nearly all of bash that was compared with bash on random
+scripts; both
+readers agree on all of these scripts, in every word and position.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ VARIABLE = "MS_TUNE_LAUNCH_SCRIPTS"
 
 
 def scripts_in(folder: Path) -> Iterator[Path]:
-    """The launch scripts of both repositories."""
+    """Return the launch scripts of both repositories."""
     for name in ("MindSpeed-LLM", "MindSpeed-MM"):
         yield from sorted((folder / name / "examples").rglob("*.sh"))
 
@@ -40,9 +42,9 @@ def digest_of(path: Path) -> str:
 
 
 def answers_about(path: Path) -> list[list[str]]:
-    """Each program that a script starts: the launcher with its options, the program, the arguments, and their lines.
+    """Return each program that a script starts: the launcher with its options, the program, the arguments, and their lines.
 
-    What is unknown is ``?reason:name``. Lines are written once for all arguments of one line that follow each other: ``12x4 13x2``.
+    Unknown words are ``?reason:name``. Successive arguments of one line share its number: ``12x4 13x2``.
     """
     return [_answer(launch) for launch in read_launches(path).launches]
 

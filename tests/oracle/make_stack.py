@@ -1,7 +1,8 @@
-"""Writes ``releases`` of ``ms_tune/facts/data/stack.json``: what each release of MindSpeed-Core-MS is documented to run with.
+"""Write ``releases`` of ``ms_tune/facts/data/stack.json``: the documented versions for each release of MindSpeed-Core-MS.
 
-Run by hand, with ``MS_TUNE_CORE_MS_SOURCES`` naming a folder that has ``r0.3.0``, ``r0.4.0``, ...: ``python -m tests.oracle.make_stack``.
-Read are the branches that its conversion script clones, and of README.md the release of MindSpore, where a number stands there.
+Run by hand, with ``MS_TUNE_CORE_MS_SOURCES`` naming a folder that has ``r0.3.0``, ``r0.4.0``, ...: ``python -m
+tests.oracle.make_stack``.
+It reads the branches that the conversion script clones, and the release of MindSpore from README.md, if there is a number.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _MINDSPORE = re.compile(r"^\|\s*MindSpore\s*\|\s*\[(\d[\d.]*)\]", re.MULTILINE)
 
 
 def make_rows(sources: Path) -> dict[str, dict[str, str]]:
-    """The rows, by release."""
+    """Return the rows, by release."""
     return {release: _row(sources / release) for release in RELEASES}
 
 
@@ -41,7 +42,7 @@ def _row(tree: Path) -> dict[str, str]:
 
 
 def written(content: dict[str, Any]) -> str:
-    """The data file's text: a part and a release a line."""
+    """Return the data file's text: one part and release per line."""
     rows = []
     for key, value in content.items():
         if isinstance(value, list) and isinstance(value[0], dict):

@@ -1,4 +1,4 @@
-"""Which keyword arguments the registered classes of MindFormers take, and which words its data sets read from a config.
+"""Find the keyword arguments that MindFormers' registered classes accept, and the words that its data sets read from a config.
 
 Both are read from the wheels' syntax trees: nothing is imported.
 """
@@ -27,7 +27,7 @@ _READS = ("get", "pop", "setdefault")
 
 
 class Parameters(NamedTuple):
-    """What a class takes: the names, whether it lets others through, and which are switches."""
+    """The parameters of a class: their names, whether others are passed on, and which are switches."""
 
     names: frozenset[str]
     free: bool
@@ -35,9 +35,9 @@ class Parameters(NamedTuple):
 
 
 def arguments(path: Path, registered: Mapping[str, frozenset[str]]) -> dict[str, dict[str, Any]]:
-    """What the registered classes of a wheel take, by kind and class: ``{"takes": [...], "free": bool, "switches": [...]}``.
+    """Return the parameters of the registered classes of a wheel, by kind and class: ``{"takes": [...], "free": bool, "switches": [...]}``.
 
-    A class that MindSpore has, or whose constructor is one of MindSpore's, is left out.
+    A class of MindSpore, or with a constructor of MindSpore, is left out.
     """
     classes = _classes(path)
     found: dict[str, dict[str, Any]] = {}
@@ -53,7 +53,7 @@ def arguments(path: Path, registered: Mapping[str, frozenset[str]]) -> dict[str,
 
 
 def dataset_words(path: Path) -> list[str]:
-    """All words by which the code of data sets may read a section: what it asks a ``config`` or ``kwargs`` for, and parameters."""
+    """Return all words with which the code of data sets may read a section: keys of ``config`` or ``kwargs``, and parameters."""
     found: set[str] = set()
     with zipfile.ZipFile(path) as wheel:
         for file in wheel.namelist():
@@ -94,7 +94,7 @@ def _classes(path: Path) -> dict[str, list[ast.ClassDef]]:
 def _read_parameters(
     node: ast.ClassDef, classes: Mapping[str, list[ast.ClassDef]], depth: int = 5
 ) -> Parameters | None:
-    """What a class takes, those above it included that it hands the rest to; None if that is not told by the wheel."""
+    """Return the parameters of a class, including those of base classes to which it passes the rest; None if the wheel does not show it."""
     methods = {one.name: one for one in node.body if isinstance(one, ast.FunctionDef)}
     makers = [methods[name] for name in ("__new__", "__init__") if name in methods]
     above = [_name(base) or "" for base in node.bases]
@@ -120,7 +120,7 @@ def _read_parameters(
 
 
 def _switches(own: ast.arguments) -> Iterator[str]:
-    """The arguments that are True or False where they are not given."""
+    """Return the arguments whose default is True or False."""
     every = [*own.posonlyargs, *own.args]
     given = [*zip(every[len(every) - len(own.defaults) :], own.defaults, strict=True)]
     for argument, default in (*given, *zip(own.kwonlyargs, own.kw_defaults, strict=True)):
@@ -129,13 +129,13 @@ def _switches(own: ast.arguments) -> Iterator[str]:
 
 
 def _hands_on(makers: list[ast.FunctionDef]) -> bool:
-    """Whether what a constructor does not know goes to another one: ``super().__init__(**kwargs)``."""
+    """Return whether a constructor passes unknown arguments on: ``super().__init__(**kwargs)``."""
     calls = (node for maker in makers for node in ast.walk(maker) if isinstance(node, ast.Call))
     return any(keyword.arg is None for call in calls for keyword in call.keywords)
 
 
 def _read(maker: ast.FunctionDef) -> set[str]:
-    """The names that a constructor looks for in its ``kwargs``."""
+    """Return the names that a constructor reads from its ``kwargs``."""
     rest = maker.args.kwarg.arg if maker.args.kwarg else None
     found: set[str] = set()
     for node in ast.walk(maker):

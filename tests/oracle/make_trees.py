@@ -1,13 +1,17 @@
-"""The cells and operators of one layer of every model that MindFormers trains, for ``facts/data/trees.json``.
+"""Make the cells and operators of one layer of every model that MindFormers trains, for ``facts/data/trees.json``.
 
-Part of :mod:`tests.oracle.make_frameworks`, to be run where MindSpore is installed. The wheels of all releases are fetched and
-unpacked, and each model of each is built on the CPU, with small sizes, in a process of its own; its layers are then
-taken from the real networks. ``hyper_parallel``, which the releases from 2.0 on import and no package index has in the
-version they need, is replaced by objects that do nothing: it takes no part in what a layer consists of.
+Part of :mod:`tests.oracle.make_frameworks`, to be run where MindSpore is installed. The wheels of all releases are
+downloaded and
+unpacked, and each model of each is built on the CPU, with small sizes, in a separate process; its layers are then taken
+from
+the real networks. ``hyper_parallel``, which the releases from 2.0 on import and no package index has in the required
+version, is
+replaced by objects that do nothing: it does not affect the parts of a layer.
 
 Two models are not in the wheels but in the folder ``research`` of the repository: TeleChat (2 and 3) and the legacy
-DeepSeek-V3. Their layers are put together here, in :func:`_research_layer`, from the names that their source gives to
-its parts; the parts themselves are cells of the wheels and are built.
+DeepSeek-V3. :func:`_research_layer` assembles their layers from the names in their source; the parts themselves are
+cells of
+the wheels and are built.
 """
 
 from __future__ import annotations
@@ -107,7 +111,7 @@ Shape = tuple[list[str], dict[str, Any]]
 
 
 class _Nothing:
-    """Stands for any class or function."""
+    """A replacement of any class or function."""
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
@@ -139,7 +143,7 @@ class _StandIn(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds ``hyper_parallel`` and all below it."""
+    """An import hook for ``hyper_parallel`` and all its modules."""
 
     def find_spec(self, name: str, _path: object, _target: object = None) -> ModuleSpec | None:
         return ModuleSpec(name, self, is_package=True) if name.split(".", maxsplit=1)[0] == "hyper_parallel" else None
@@ -154,13 +158,13 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def build(model: str, values: dict[str, Any], folder: Path, release: str) -> Any:  # noqa: ANN401 - MindSpore has no types
-    """The network of a model of the static graph.
+    """Build the network of a model of the static graph.
 
     Args:
         model: Its name.
-        values: What to set in its config.
-        folder: Where the releases are unpacked.
-        release: The release that is running.
+        values: Values to set in its config.
+        folder: The folder of the unpacked releases.
+        release: The current release.
     """
     if model == "LlamaForCausalLM":
         llama = import_module("mindformers.models.llama")
@@ -188,7 +192,7 @@ def build(model: str, values: dict[str, Any], folder: Path, release: str) -> Any
 
 
 def static_layers(network: Any) -> dict[str, list[Shape]]:  # noqa: ANN401
-    """The network's layers, and under a name of their own those that predict further tokens."""
+    """Return the network's layers, and separately the prediction layers."""
     found: dict[str, list[Shape]] = {}
     for name, cell in network.cells_and_names():
         if name.endswith("layers") and type(cell).__name__ == "CellList":
@@ -197,7 +201,7 @@ def static_layers(network: Any) -> dict[str, list[Shape]]:  # noqa: ANN401
 
 
 def shape(cell: Any) -> Shape:  # noqa: ANN401
-    """A cell's operators by name, then its child cells in their order."""
+    """Return a cell's operators by name, then its child cells in order."""
     primitive = import_module("mindspore.ops").Primitive
     operators = []
     for name in dir(cell):
@@ -211,9 +215,9 @@ def shape(cell: Any) -> Shape:  # noqa: ANN401
 
 
 def _research_layer(model: str, variant: str) -> list[Shape]:
-    """The layers of a model that is not in the wheels.
+    """Return the layers of a model that is not in the wheels.
 
-    Names and order are those that the constructors give them in ``research/telechat2/telechat_transformer.py`` and
+    Names and order are those of the constructors in ``research/telechat2/telechat_transformer.py`` and
     ``telechat_layer.py`` (``research/telechat3`` has the same), and in ``research/deepseek3/deepseek2_model.py``.
     """
     layers = import_module("mindformers.modules.layers")
@@ -272,13 +276,13 @@ def _legacy_layer(norm: Shape, attention: Shape, feed: Shape) -> Shape:
 
 
 def llama_attention() -> dict[str, Any]:
-    """The cells inside the attention of a Llama layer."""
+    """Return the cells inside the attention of a Llama layer."""
     cells: dict[str, Any] = static_layers(build("LlamaForCausalLM", _LLAMA, Path(), ""))[""][0][1]["attention"][1]
     return cells
 
 
 def dynamic_network(model: str, values: dict[str, Any]) -> Any:  # noqa: ANN401
-    """The network of a model of the dynamic graph."""
+    """Build the network of a model of the dynamic graph."""
     module, config, _ = _DYNAMIC[model]
     where, _, name = config.partition(":")
     names = vars(import_module(f"mindformers.models.{module}"))
@@ -287,7 +291,7 @@ def dynamic_network(model: str, values: dict[str, Any]) -> Any:  # noqa: ANN401
 
 
 def dynamic_layers(model: str) -> list[Shape]:
-    """The layers of a model of the dynamic graph, prediction layers last, as the framework itself lists their parts."""
+    """Return the layers of a model of the dynamic graph, prediction layers last, with the parts that the framework lists."""
     import_module("mindspore").set_context(mode=1, device_target="CPU")
     network = dynamic_network(model, _DYNAMIC[model][2])
     collect = import_module("mindformers.pynative.distributed.activation_checkpoint")._get_single_layer_whitelist
@@ -302,7 +306,7 @@ def dynamic_layers(model: str) -> list[Shape]:
 
 
 def _from_paths(paths: Sequence[str], layer: Any) -> Shape:  # noqa: ANN401
-    """A layer from the paths of its parts; what has parts of its own, or is a cell, counts as one."""
+    """Return a layer from the paths of its parts; a part that has parts, or is a cell, becomes a cell."""
     cells = {name for name, _ in layer.cells_and_names()}
     top: Shape = ([], {})
     known = {"": top}
@@ -317,7 +321,7 @@ def _from_paths(paths: Sequence[str], layer: Any) -> Shape:  # noqa: ANN401
 
 
 def _tasks(release: str) -> Iterator[tuple[str, str]]:
-    """What to build of a release: kind and model."""
+    """Yield the models to build of a release: kind and model."""
     for model in (*_MODELS, *_RESEARCH):
         if release >= _SINCE.get(model, ""):
             yield "research" if model in _RESEARCH else "static", model
@@ -327,7 +331,7 @@ def _tasks(release: str) -> Iterator[tuple[str, str]]:
 
 
 class _Parts:
-    """Cells by their text; a cell that occurs again is named by its number."""
+    """Cells by their text; a repeated cell is referenced by its number."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -344,10 +348,11 @@ Known = dict[str, dict[str, dict[str, list[int]]]]
 
 
 def trees(wheels: Mapping[str, Path]) -> tuple[list[str], dict[str, Known]]:
-    """The cells of every variant of every model of every release, each built in a child process.
+    """Return the cells of every variant of every model of every release, each built in a child process.
 
     Returns:
-        The cells (operators, then child cells as name=number), and by model, variant and release the numbers of its kinds of
+        The cells (operators, then child cells as name=number), and by model, variant and release the numbers of its
+        kinds of
         layers, the one without experts first.
     """
     parts = _Parts()
@@ -367,7 +372,7 @@ def trees(wheels: Mapping[str, Path]) -> tuple[list[str], dict[str, Known]]:
 
 
 def _read_layers(folder: Path, release: str, task: tuple[str, str]) -> dict[str, list[Shape]]:
-    """The layers of every variant of a model."""
+    """Return the layers of every variant of a model."""
     done = subprocess.run(
         [sys.executable, __file__, *task, str(folder), release],
         capture_output=True,
@@ -386,7 +391,7 @@ def _read_layers(folder: Path, release: str, task: tuple[str, str]) -> dict[str,
 
 
 def _child(kind: str, model: str, folder: str, release: str) -> dict[str, list[Shape]]:
-    """The layers of every variant of a model of the release that is running."""
+    """Return the layers of every variant of a model of the current release."""
     sys.meta_path.insert(0, _Finder())
     if kind == "dynamic":
         return {"": dynamic_layers(model)}

@@ -1,4 +1,4 @@
-"""Random arguments of a program of MindSpeed-LLM that decide about layers, sound and broken, with any of them left out."""
+"""Generate random arguments of MindSpeed-LLM's programs that concern layers, valid and invalid, some left out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OVERLAPS = (
 
 
 def random_arguments(random: Random) -> list[str]:
-    """One program's arguments."""
+    """Return the arguments of one program."""
     stages = random.choice((1, 1, 2, 2, 2, 3, 4, 4, 8))
     chunks = random.choice((1, 1, 1, 2, 2, 3))
     share = random.randint(1, 4)

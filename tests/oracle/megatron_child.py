@@ -1,9 +1,10 @@
-"""The code of one release of MindSpeed-LLM, MindSpeed and Megatron-LM, run on lists of arguments: what its layers do.
+"""Run the code of one release of MindSpeed-LLM, MindSpeed and Megatron-LM on lists of arguments, and report its layers.
 
-Started with the folder of the release, it reads lists of arguments, a JSON list on each line, and answers each with a line of
-JSON. Every list gets a process of its own, a copy of one that has imported everything: MindSpeed patches Megatron-LM by the
-arguments as they are written. Nothing here decides anything: arguments are parsed, validated and turned into patches by the
-frameworks; every stage and chunk builds its block of layers, and a step of it runs with layers that hold no weights.
+Started with the folder of the release, it reads lists of arguments, a JSON list on each line, and answers each with a
+line of
+JSON. Every list has a separate process, forked from one with all imports: MindSpeed patches Megatron-LM by the arguments.
+This module decides nothing: the frameworks parse and validate arguments and apply patches; every stage and chunk builds its
+block of layers, and a step of it runs with layers without weights.
 """
 
 # ruff: noqa: ANN401 - what stands in for everything has no type
@@ -60,7 +61,7 @@ def main() -> None:
 
 
 def _warm() -> None:
-    """Import once and for all what every list needs; the patches are left to the copies."""
+    """Import once everything that all lists need; patches are applied in the copies."""
     names = json.loads(_run_forked(json.loads(_FIRST), names=True))["modules"]
     held = sys.modules[_ADAPTOR] = ModuleType(_ADAPTOR)
     package = import_module("mindspeed_llm")
@@ -81,7 +82,7 @@ _NAMES: set[str] = set()  # of the arguments of the largest parser that was aske
 
 
 def _watch_parsers() -> None:
-    """Note which arguments a parser knows when it is asked."""
+    """Record which arguments a parser knows when it runs."""
     parse = ArgumentParser.parse_known_args
 
     def watched(self: ArgumentParser, *args: Any, **named: Any) -> Any:
@@ -95,7 +96,7 @@ def _watch_parsers() -> None:
 
 
 class _Modules(dict[str, ModuleType]):
-    """``sys.modules`` for MindSpeed, which looks through all of it once for each patch: those with such a name will do."""
+    """A replacement of ``sys.modules`` for MindSpeed, which searches all modules for each patch: modules with such a name suffice."""
 
     def __getitem__(self, name: str) -> ModuleType:
         return sys.modules[name]
@@ -104,7 +105,7 @@ class _Modules(dict[str, ModuleType]):
         sys.modules[name] = module
 
     def copy(self) -> dict[str, ModuleType]:
-        """The modules in which the patch that asks may be."""
+        """Return the modules that may contain the target of the current patch."""
         patch = sys._getframe(1).f_locals["self"]
         return {name: one for name, one in sys.modules.items() if patch.orig_func_name in vars(one)}
 
@@ -132,7 +133,7 @@ def _run_forked(arguments: list[str], *, names: bool = False) -> str:
 
 
 class EndlessError(BaseException):
-    """The code does not come back."""
+    """A timeout of the code."""
 
 
 def _endless(*_: object) -> None:
@@ -163,7 +164,7 @@ def _answer(arguments: list[str]) -> dict[str, Any]:
 
 
 def world_size(arguments: Sequence[str]) -> int:
-    """As many processes as make one replica."""
+    """Return the number of processes of one replica."""
     size = 1
     sizes = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size")
     for name in (*sizes, "--expert-model-parallel-size"):
@@ -191,7 +192,7 @@ _INSIDE: list[str] = []
 
 
 def _checkpoint(function: Any, *args: Any, **_: Any) -> Any:
-    """``tensor_parallel.checkpoint``: what is called in it is recomputed."""
+    """Record what runs in ``tensor_parallel.checkpoint``: it is recomputed."""
     values = [value for value in args if not isinstance(value, bool)]
     if isinstance(function, megatron_stand_in.Module):
         _EVENTS.append(("operator", "mlp"))
@@ -204,7 +205,7 @@ def _checkpoint(function: Any, *args: Any, **_: Any) -> Any:
 
 
 class _Recorder:
-    """Stands where ``CheckpointWithoutOutput`` stands."""
+    """A replacement of ``CheckpointWithoutOutput``."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -229,7 +230,7 @@ class _Recorder:
 
 
 class _Part(megatron_stand_in.Module):
-    """A part of a layer that holds nothing: a norm, an attention."""
+    """A part of a layer without weights: a norm, an attention."""
 
     def __init__(self, label: str, pair: bool) -> None:  # noqa: FBT001
         self.label = label
@@ -297,7 +298,7 @@ def _layers(args: Any) -> list[dict[str, Any]]:  # noqa: C901 - one step after t
 
 
 def _block(args: Any, config: Any, stage: int) -> tuple[Any, Any, Any]:
-    """A block of layers, with what it was built of and how."""
+    """Return a block of layers, with its arguments and how it was built."""
     layer_module = import_module("megatron.core.transformer.transformer_layer")
     block_module = import_module("megatron.core.transformer.transformer_block")
     specs = import_module("megatron.core.transformer.spec_utils")
@@ -329,7 +330,7 @@ def _block(args: Any, config: Any, stage: int) -> tuple[Any, Any, Any]:
 
 
 def _predictions(args: Any, config: Any, build: Any, spec: Any, place: tuple[int, int]) -> list[dict[str, Any]]:
-    """What a block of predictions builds: layers of the same spec, without numbers of their own."""
+    """Return the layers of a prediction block: of the same spec, without their own numbers."""
     if not args.mtp_num_layers:
         return []
     layer = build(spec, config=config)
@@ -361,7 +362,7 @@ def _has_experts(layer: Any) -> bool:
 
 
 def _recomputed_parts(layer: Any) -> list[str]:
-    """The parts that a pass through a layer has recomputed; and those of which a setting alone decides."""
+    """Return the parts that a forward pass of a layer recomputes, and those that a setting alone decides."""
     found = {name for _, name in _EVENTS}
     config = getattr(layer, "config", None)
     if config is not None and config.recompute_granularity == "selective":
@@ -379,7 +380,7 @@ _OF_SETTING = {"core_attn": "self_attention.core_attention", "mla_up_proj": "sel
 
 
 def _run(block: Any, found: list[dict[str, Any]]) -> None:
-    """A step forward."""
+    """Run a forward pass."""
 
     class Watched:
         def __init__(self, layer: Any, row: dict[str, Any]) -> None:
@@ -408,7 +409,7 @@ def _dense(kind: Any, config: Any) -> Any:
 
 
 def _experts(kind: Any, config: Any, args: Any) -> Any:
-    """A layer of experts, of which one is here."""
+    """Return a layer of experts with one expert."""
     ways = {"alltoall": "all2all", "alltoall_seq": "all2allseq", "allgather": "allgather"}
     overlapped = getattr(args, "moe_alltoall_overlap_comm", False) or getattr(args, "moe_allgather_overlap_comm", False)
     if overlapped:
@@ -444,7 +445,7 @@ def _experts(kind: Any, config: Any, args: Any) -> Any:
 
 
 def _overlapped(kind: Any, config: Any, way: str) -> Any:
-    """A layer of experts whose pass is one operator with its communication: it asks this function whether to recompute."""
+    """Return a layer of experts whose pass and communication are one operator: it calls this function to decide on recomputation."""
     folder = "mindspeed.core.transformer.moe.moe_feature.overlap"
     asked = import_module(f"{folder}.grouped_mlp_with_comp_and_comm_overlap_{way}").should_recompute_activation
     made = object.__new__(kind)
@@ -462,7 +463,7 @@ def _overlapped(kind: Any, config: Any, way: str) -> Any:
 
 
 def activation_func_with_probs(*_: Any, **__: Any) -> Any:
-    """Stands for the activation function of experts."""
+    """Replace the activation function of experts."""
     return Anything()
 
 

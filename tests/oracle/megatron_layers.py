@@ -1,4 +1,4 @@
-"""ms-tune beside the code of MindSpeed-LLM, MindSpeed and Megatron-LM: what the layers of a program do."""
+"""Compare ms-tune with the code of MindSpeed-LLM, MindSpeed and Megatron-LM: the layers of a program."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ AT_RUN_TIME = ("--recompute-in-bubble", "--recompute-in-advance")
 
 
 def answers(release: Path, cases: Sequence[Sequence[str]], *options: str) -> Iterator[list[str]]:
-    """What the code of a release does with lists of arguments: a line for each layer, or how it stops.
+    """Return the results of a release's code for lists of arguments: a line per layer, or how it stops.
 
     Args:
         release: The folder with the sources.
         cases: The lists.
-        options: ``cold`` imports everything anew for each list; ``settings`` answers with all settings as validated.
+        options: ``cold`` imports everything again for each list; ``settings`` answers with all validated settings.
     """
     lines = run(release, cases, *options)
     return (_lines(case, json.loads(line)) for case, line in zip(cases, lines, strict=True))
 
 
 def parser_names(release: Path, case: Sequence[str]) -> frozenset[str]:
-    """The arguments that the parser of a release knows when it reads a list of them."""
+    """Return the arguments that a release's parser knows when it reads a list."""
     return frozenset(json.loads(run(release, [case], "cold", "parser")[0])["names"])
 
 
@@ -66,7 +66,7 @@ def _lines(case: Sequence[str], answer: dict[str, Any]) -> list[str]:
 
 
 def describe_plan(case: Sequence[str], release: str) -> list[str]:
-    """What ms-tune says, in the same form."""
+    """Return the result of ms-tune in the same form."""
     plan = plan_of(case, release)
     if plan.failure is not None:
         return [_stopped(plan.failure.exception, plan.failure.text)]
@@ -84,12 +84,12 @@ def describe_plan(case: Sequence[str], release: str) -> list[str]:
 
 
 def plan_of(case: Sequence[str], release: str) -> LayerPlan:
-    """The plan of a program with these arguments."""
+    """Return the plan of a program with these arguments."""
     return normalize_megatron(inputs_of(command_with(case, release)))
 
 
 def command_with(case: Sequence[str], release: str) -> ProgramArguments:
-    """A program with these arguments."""
+    """Return a program with these arguments."""
     words = " ".join(map(shlex.quote, case))
     script = f"torchrun --nproc_per_node {world_size(case)} pretrain_gpt.py {words}\n"
     command = command_of(read_launches(Path("pretrain.sh"), script).launches[0], release)

@@ -1,7 +1,7 @@
-"""What torch and everything built on it is replaced by, so that the code that decides about layers runs without any of it.
+"""Replace torch and everything based on it, so that the code that decides about layers runs without it.
 
-A module that is not there is made on demand, and so is every name in it: a class that can be called, subclassed, decorated
-with, compared and calculated with. No value means anything; decisions do not depend on them.
+A missing module is made on demand, and so is every name in it: a class that can be called, subclassed, used as a decorator,
+compared and calculated with. Values have no meaning; decisions do not depend on them.
 """
 
 # ruff: noqa: ANN401 - it stands in for everything
@@ -68,7 +68,7 @@ def _same(self: Any, *_: object, **__: object) -> Any:
 
 
 class Anything(metaclass=_Meta):
-    """An object of which everything can be asked."""
+    """An object with every attribute and operation."""
 
     _base = None  # a tensor that is no view
 
@@ -161,7 +161,7 @@ class Anything(metaclass=_Meta):
 
 
 class Module:
-    """``torch.nn.Module``, as far as a layer that holds nothing needs it."""
+    """A replacement of ``torch.nn.Module`` for layers without weights."""
 
     training = True
 
@@ -176,11 +176,11 @@ class Module:
 
 
 class ModuleList(list[Any]):
-    """``torch.nn.ModuleList``."""
+    """A replacement of ``torch.nn.ModuleList``."""
 
 
 class Function:
-    """``torch.autograd.Function``."""
+    """A replacement of ``torch.autograd.Function``."""
 
     @classmethod
     def apply(cls, *_: Any, **__: Any) -> Any:
@@ -222,7 +222,7 @@ class _Finder(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Everything that is not there is there from now on."""
+    """Make every missing module importable."""
     sys.meta_path.insert(0, _Finder())
     torch: Any = import_module("torch.nn")
     torch.Module, torch.ModuleList = Module, ModuleList

@@ -1,4 +1,4 @@
-"""Random configs of MindSpeed-Core-MS r0.1.0, sound and otherwise."""
+"""Generate random configs of MindSpeed-Core-MS r0.1.0, valid and invalid."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TEXTS = ("True", "1", "(", "[1, 1", "{1: 2}", "'ab'", "f(1)", "[a]", "", " [1]"
 
 
 def random_config(random: Random) -> dict[str, Any]:
-    """One config; about two thirds of them get through the framework."""
+    """Return one config; the framework accepts about two thirds of them."""
     sound = random.random() < 0.6
     stages = pick(random, (1, 2, 2, 3, 4, 4, 5, 8))
     chunks = pick(random, (None, None, None, 1, 2, 2, 3)) if stages > 1 else random.choice((None, None, 1))
@@ -63,7 +63,7 @@ def random_config(random: Random) -> dict[str, Any]:
 
 
 def spoil_wildly(random: Random, parallel: dict[str, Any], model: dict[str, Any]) -> None:
-    """Anything at all in one place."""
+    """Set one place to any value."""
     chance = random.random()
     lists = parallel.setdefault("recompute_config", {})
     if chance < 0.4 and isinstance(lists, dict):
@@ -84,7 +84,7 @@ def squeeze(table: list[list[int]], rows: int) -> list[Any]:
 
 
 def even_cells(layers: int, columns: int, rows: int) -> list[list[int]]:
-    """As the framework splits them; told in its own words elsewhere."""
+    """Split layers evenly like the framework; written independently of the package."""
 
     def share(total: int, parts: int) -> list[int]:
         counts = [total // parts] * parts
@@ -126,7 +126,7 @@ def add_recompute(random: Random, parallel: dict[str, Any], counts: list[list[in
 
 
 def clear_last(parallel: dict[str, Any]) -> None:
-    """Zero for the last stage, without which a stage of its own for the embedding does not start."""
+    """Set zero for the last stage, which a separate stage for the embedding requires."""
     for value in (parallel.get("recompute_config") or {}).values():
         for row in value if value and isinstance(value[0], list) else [value]:
             if row:
@@ -146,7 +146,7 @@ def add_model(random: Random, model: dict[str, Any], layers: int) -> None:
 
 
 def spoil(random: Random, parallel: dict[str, Any], model: dict[str, Any]) -> None:  # noqa: C901 - one case after the other
-    """One thing or two that are wrong."""
+    """Insert one or two wrong settings."""
     for _ in range(random.choice((1, 1, 2))):
         chance = random.random()
         if chance < 0.35:
@@ -178,7 +178,7 @@ def spoil(random: Random, parallel: dict[str, Any], model: dict[str, Any]) -> No
 
 
 def lists_of(parallel: dict[str, Any]) -> list[list[Any]]:
-    """Every list of numbers that can be spoilt in place."""
+    """Return every list of numbers that can be changed in place."""
     section = parallel.get("recompute_config")
     values = list(section.values()) if isinstance(section, dict) else []
     found = []

@@ -1,9 +1,11 @@
-"""MindSpeed-Core-MS r0.1.0 loads whole configs, with MindSpore's own argument checks: a program of its own.
+"""Load complete configs with MindSpeed-Core-MS r0.1.0 and MindSpore's own argument checks, as a separate program.
 
-``python mindspeed_config.py WHEEL`` imports ``init_configs_from_yaml`` out of the wheel of MindFormers 1.6.0, which holds the
-library that became r0.1.0. Each line of standard input is a config as a JSON string; each line of standard output tells what
-loading it raised. MindFormers itself cannot be imported beside today's MindSpore: its packages are entered without running
-their ``__init__``, and the few names that the config module wants of others are made here.
+``python mindspeed_config.py WHEEL`` imports ``init_configs_from_yaml`` from the wheel of MindFormers 1.6.0, which
+contains the
+library that became r0.1.0. Each line of standard input is a config as a JSON string; each line of standard output is the
+exception of loading it. MindFormers itself cannot be imported with today's MindSpore: its packages are imported without
+their
+``__init__``, and the few names that the config module needs from others are defined here.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _FROM_UTILS = ("DictWithValueError", "divide", "ensure_divisibility")
 
 
 def _package(wheel: str, name: str, **names: object) -> None:
-    """A package whose modules are those of the wheel and whose own code is not run."""
+    """Create a package with the modules of the wheel, without executing its own code."""
     module = types.ModuleType(name)
     module.__path__ = [f"{wheel}/{name.replace('.', '/')}"]
     for each, value in names.items():
@@ -33,7 +35,7 @@ def _package(wheel: str, name: str, **names: object) -> None:
 
 
 def _extract(wheel: str, module: str, names: tuple[str, ...]) -> dict[str, object]:
-    """Functions and classes of a module, without the module's imports."""
+    """Return functions and classes of a module, without the module's imports."""
     with zipfile.ZipFile(wheel) as archive:
         tree = ast.parse(archive.read(f"{module.replace('.', '/')}.py").decode())
     tree.body = [item for item in tree.body if isinstance(item, ast.FunctionDef | ast.ClassDef) and item.name in names]
@@ -43,7 +45,7 @@ def _extract(wheel: str, module: str, names: tuple[str, ...]) -> dict[str, objec
 
 
 def library(wheel: str) -> Any:  # noqa: ANN401 - the framework has no types
-    """The framework's module of config classes."""
+    """Return the framework's module of config classes."""
     sys.path.insert(0, wheel)
     quiet = logging.getLogger("framework")
     quiet.disabled = True

@@ -1,10 +1,11 @@
-"""MindSpeed-Core-MS r0.1.0's own code, run without MindSpore.
+"""Run MindSpeed-Core-MS r0.1.0's own code without MindSpore.
 
-The wheel of MindFormers 1.6.0 holds the library that became MindSpeed-Core-MS r0.1.0, in
+The wheel of MindFormers 1.6.0 contains the library that became MindSpeed-Core-MS r0.1.0, in
 ``mindformers/experimental/parallel_core/pynative``; ``../shared/reference/mindspeed_core_ms.md`` describes the same rules.
-Its config classes and the two classes that build a transformer are taken out of the source with :mod:`ast` and run rank by
-rank. What they need from outside are small stand-ins; the argument checks of MindSpore are told again in
-:class:`_Validator`, because it takes MindSpore to run them.
+Its config classes and the two classes that build a transformer are extracted from the source with :mod:`ast` and run
+rank by
+rank. Names from outside are small stand-ins; :class:`_Validator` reimplements the argument checks of MindSpore, which need
+MindSpore to run.
 
 One text differs from that of r0.1.0: see :data:`_MISSING_BLANK`.
 """
@@ -44,14 +45,14 @@ except ImportError:
 
 @dataclass
 class Outcome:
-    """What the framework did: the layers of every cell, or what it raised there.
+    """The result of the framework: the layers of every cell, or its exception.
 
     Args:
-        exception: The class of what it raised first, if anything.
+        exception: The class of the first exception, if any.
         text: The exception's text.
-        counts: Layers of each (chunk, stage).
-        layers: Of each layer its chunk, its stage, the strongest recompute, and whether select and comm are on.
-        log: What it logged.
+        counts: The layers of each (chunk, stage).
+        layers: Chunk, stage, strongest recomputation, select and comm of each layer.
+        log: The logged lines.
     """
 
     exception: str | None = None
@@ -62,7 +63,7 @@ class Outcome:
 
 
 class _Validator:
-    """``mindspore/_checkparam.py``, the checks that the config classes use for what counts here."""
+    """A replacement of ``mindspore/_checkparam.py`` with the checks that the config classes use."""
 
     @staticmethod
     def check_positive_int(value: Any, name: str) -> None:  # noqa: ANN401 - whatever a config holds
@@ -98,7 +99,7 @@ class _Validator:
 
 
 class _DictConfig(dict[str, Any]):
-    """``mindformers/tools/register/config.py``: a mapping whose keys are attributes, absent ones None."""
+    """A replacement of ``mindformers/tools/register/config.py``: a mapping whose keys are attributes, missing ones None."""
 
     def __init__(self, **values: object) -> None:
         super().__init__(values)
@@ -117,11 +118,11 @@ class _Logger:
         self.lines.append(text)
 
     def warning(self, _text: str) -> None:
-        """Warnings tell of other things."""
+        """Ignore warnings, which concern other subjects."""
 
 
 class _Cell:
-    """Any cell: it remembers that it is recomputed."""
+    """Any cell; it records that it is recomputed."""
 
     def __init__(self, *_values: object, **_named: object) -> None:
         self.recomputed = False
@@ -144,7 +145,7 @@ class _Dense(_Cell):
 
 
 class _Experts(_Cell):
-    """A mixture of experts has no activation of its own; MindSpore's cells say so in these words."""
+    """A mixture of experts without an activation; the error is that of MindSpore's cells."""
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         message = f"The 'MoELayer' object has no attribute '{name}'."
@@ -152,14 +153,14 @@ class _Experts(_Cell):
 
 
 class _Several(list[Any]):
-    """``SequentialCell`` and ``CellList``."""
+    """A replacement of ``SequentialCell`` and ``CellList``."""
 
     def __init__(self, cells: Any = ()) -> None:  # noqa: ANN401
         super().__init__(cells.values() if isinstance(cells, dict) else cells)
 
 
 class _Group(_Cell):
-    """Layers that are recomputed as one."""
+    """Layers that are recomputed together."""
 
     def __init__(self, cells: list[Any]) -> None:
         super().__init__()
@@ -181,11 +182,11 @@ class _Anything:
 
 
 class Oracle:
-    """The library's code, ready to be asked.
+    """The library's code, ready to run.
 
     Args:
-        shared_config: Whether the chunks of a rank are built from one config object, as a training script that keeps
-            it does; otherwise each chunk has a config of its own.
+        shared_config: Whether the chunks of a rank are built from one config object, as in a training script that keeps it;
+            otherwise each chunk has its own config.
     """
 
     def __init__(self, *, shared_config: bool = False) -> None:
@@ -266,7 +267,7 @@ class Oracle:
         return _failed(outcome, first) if first else outcome
 
     def _load(self, config: dict[str, Any]) -> Any:  # noqa: ANN401
-        """The sections, in the order in which the framework initialises them."""
+        """Return the sections, in the order in which the framework initialises them."""
         found: dict[str, Any] = {}
         for section, kind in _SECTIONS.items():
             values = dict(config.get(section) or {})
@@ -276,7 +277,7 @@ class Oracle:
         return found["model_config"]
 
     def _set_sizes(self, parallel: Any) -> None:  # noqa: ANN401
-        """``training.get_model`` hands the number of chunks on if it is more than one; then come the groups."""
+        """Set the sizes: ``training.get_model`` passes on the number of chunks if it is more than one; then the groups follow."""
         chunks = parallel.virtual_pipeline_model_parallel_size
         self._rank.pp = parallel.pipeline_model_parallel_size
         self._rank.vpp = chunks if chunks is not None and chunks > 1 else None
@@ -285,7 +286,7 @@ class Oracle:
             raise RuntimeError(message)
 
     def _build(self, config: Any, chunk: int, stage: int, outcome: Outcome) -> None:  # noqa: ANN401
-        """One chunk of one rank."""
+        """Build one chunk of one rank."""
         self._rank.chunk, self._rank.stage = chunk, stage
         logged = len(outcome.log)
         count, first = self._model["_get_num_layers"](config, model_type=None)

@@ -1,10 +1,9 @@
-"""What MindFormers' own classes make of a model's section, from the source inside a wheel: a process of its own.
+"""Return the network that MindFormers' own classes build from a model's section, from the source in a wheel, as a separate process.
 
 Run as a module with the wheel's path, the release and the mode (0: static graph, 1: dynamic graph). Each line of standard
-input is a model's section as JSON; each line of standard output tells what the real registry, the model's real config
-class, its real conversion and its real network class make of it: the number of layers, of those that predict further
-tokens, and which layers have experts, or what was raised. Everything else (MindSpore, cells) is a stand-in
-(:mod:`tests.oracle.framework_child_stand_ins`).
+input is a model's section as JSON; each line of standard output is the result of the real registry, the model's real config
+class, its real conversion and its real network class: the number of layers and of prediction layers, and which layers have
+experts, or the exception. Everything else (MindSpore, cells) is a stand-in (:mod:`tests.oracle.framework_child_stand_ins`).
 """
 
 # ruff: noqa: ANN401 - MindFormers has no types
@@ -37,7 +36,7 @@ _EXPORTS = {
 
 
 class Models:
-    """The registry of a release, asked about sections.
+    """The registry of a release, for sections of models.
 
     Args:
         wheel: The wheel's path.
@@ -65,10 +64,10 @@ class Models:
         return stand_ins.Something()
 
     def make(self, section: dict[str, Any]) -> dict[str, Any]:
-        """What becomes of a section.
+        """Return the network of a section.
 
         Raises:
-            Exception: Whatever MindFormers raises.
+            Exception: Any exception of MindFormers.
         """
         kinds, register = self.register.MindFormerModuleType, self.register.MindFormerRegister
         self.made.clear()
@@ -85,7 +84,7 @@ class _Parts(types.SimpleNamespace):
 
 
 def install(wheel: str) -> None:
-    """The stand-ins, among them those that remember what a layer is made of."""
+    """Install the stand-ins, including those that record the parts of a layer."""
     stand_ins.install(wheel)
     for folder in _SPECS:
         place = folder.removesuffix(".base_models.gpt") + (".transformer" if "training" in folder else ".transformers")
@@ -95,7 +94,7 @@ def install(wheel: str) -> None:
 
 
 def add_models(wheel: str) -> list[str]:
-    """Have the models' own modules run for real; their names are given back."""
+    """Import the models' own modules, and return their names."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name.removesuffix(".py").replace("/", ".") for name in archive.namelist() if name.endswith(".py")]
     models = [name for name in names if _is_of_models(name)]

@@ -1,4 +1,4 @@
-"""What a release's own classes make of a model's section, asked of a process of its own."""
+"""Return the networks that a release's own classes build from a model's section, in a separate process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.oracle.framework import Child
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A network: its layers, those that predict further tokens, and which of the former have experts; or what was raised."""
+    """A network: its layers, its prediction layers, and which layers have experts; or the exception."""
 
     layers: int = 0
     mtp: int = 0
@@ -20,19 +20,19 @@ class Network:
 
     @property
     def two_counts(self) -> bool:
-        """Whether two names for a number of layers were refused."""
+        """Return whether two names for a number of layers were refused."""
         return names_two_counts(self.text)
 
 
 def names_two_counts(text: str) -> bool:
-    """Whether an error of a release says that two names stand for a number of layers."""
+    """Return whether an error of a release reports two names for a number of layers."""
     return any(
         f"target key'{name}' is mapped by multiple source keys" in text for name in ("num_layers", "mtp_num_layers")
     )
 
 
 class Models(Child):
-    """Asks a release about sections.
+    """A release that builds networks of sections.
 
     Args:
         version: The release, as in :data:`tests.oracle.wheels.RELEASES`.
@@ -43,6 +43,6 @@ class Models(Child):
         super().__init__(version, "model_child", str(mode))
 
     def make(self, section: dict[str, Any]) -> Network:
-        """What becomes of a section."""
+        """Return the network of a section."""
         found = self.ask(section)
         return Network(**found | {"experts": tuple(found.get("experts", ()))})

@@ -1,4 +1,4 @@
-"""Random settings of the legacy networks: Llama and ChatGLM, with or without experts."""
+"""Generate random settings of the legacy networks: Llama and ChatGLM, with or without experts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ARCHITECTURES = {"LlamaConfig": "LlamaForCausalLM", "ChatGLM2Config": "ChatGLM2F
 
 
 def legacy_model(random: Random, sizes: dict[str, Any], heads: int, share: float = 0.05) -> dict[str, Any]:
-    """The section ``model_config`` of a legacy network, with this share of all settings written."""
+    """Return the section ``model_config`` of a legacy network, with this share of all settings written."""
     if random.random() < 0.15:
         several = {"num_attention_heads": heads, "multi_query_group_num": heads}
         return {"type": "ChatGLM2Config", **sizes, **several, **some(random, SETTINGS["glm"], 2 * share)}
@@ -28,7 +28,7 @@ def legacy_model(random: Random, sizes: dict[str, Any], heads: int, share: float
 
 
 def random_network(random: Random) -> dict[str, Any]:
-    """A config with nothing in it but a legacy network and how it is split: more of them reach the network."""
+    """Return a config with only a legacy network and its parallelism: more of them reach the network."""
     heads = random.choice((8, 8, 16, 16, 12))
     sizes = {"num_layers": 2, "hidden_size": heads * 8, "seq_length": random.choice((64, 2048, 4096))}
     model = legacy_model(random, sizes, heads, random.choice((0.05, 0.1, 0.2)))
@@ -49,12 +49,12 @@ def random_network(random: Random) -> dict[str, Any]:
 
 
 def some(random: Random, choices: dict[str, list[Any]], share: float) -> dict[str, Any]:
-    """This share of the settings, each with one of its values."""
+    """Return this share of the settings, each with one of its values."""
     return {key: copy.deepcopy(random.choice(values)) for key, values in choices.items() if random.random() < share}
 
 
 def _stretched(random: Random) -> dict[str, Any]:
-    """Positions that are stretched, mostly as they may be."""
+    """Return extended positions, mostly with valid settings."""
     if random.random() < 0.9:
         return {}
     found: dict[str, Any] = copy.deepcopy(random.choice(SETTINGS["stretched"]))

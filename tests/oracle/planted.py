@@ -1,7 +1,8 @@
-"""Defects that are planted into real configs, launch scripts and programs, and what has to be said of each.
+"""Define defects to insert into real configs, launch scripts and programs, and the checks that must report each.
 
-Each form in ``tests/data/planted.yaml`` makes a file wrong in one way that the framework refuses, or that changes what the run does, and names the checks
-that explain it: what is wrong is known because it was planted, not because anything found it.
+Each form in ``tests/data/planted.yaml`` makes one mistake that the framework refuses, or that changes the run, and
+names the
+checks that explain it: the mistake is known independently of any check.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way to make a file wrong.
+    """One kind of defect.
 
     Args:
-        name: What is wrong.
-        ids: The checks that explain it; any of them will do.
-        plant: The text with the defect; None if the file has no place for it.
+        name: The defect.
+        ids: The checks that explain it; any of them is sufficient.
+        plant: Returns the text with the defect; None if the file has no place for it.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Form:
 
 
 def value(key: str, *texts: str, of: str = "[^\\s#].*?") -> Plant:
-    """Another value for a key that stands in the file with a value of its own, the first of its name."""
+    """Replace the value of the first key with this name."""
 
     def plant(text: str, random: Random) -> str | None:
         found = re.search(rf"(?m)^(\s*(?:- )?{key}: +)({of})([ \t]*(?:#.*)?)$", text)
@@ -47,7 +48,7 @@ def value(key: str, *texts: str, of: str = "[^\\s#].*?") -> Plant:
 
 
 def misspelt(*keys: str) -> Plant:
-    """A letter of a key is lost, or stands twice."""
+    """Remove or repeat a letter of a key."""
 
     def plant(text: str, random: Random) -> str | None:
         there = [match for key in keys for match in re.finditer(rf"(?m)^ *({key}):", text)]
@@ -62,7 +63,7 @@ def misspelt(*keys: str) -> Plant:
 
 
 def twice(*keys: str) -> Plant:
-    """A line of the file stands twice, the second time with another value."""
+    """Repeat a line of the file with another value."""
 
     def plant(text: str, random: Random) -> str | None:
         there = [match for key in keys for match in re.finditer(rf"(?m)^( *){key}: +[^\s#\[{{&*].*\n", text)]
@@ -75,7 +76,7 @@ def twice(*keys: str) -> Plant:
 
 
 def both(*plants: Plant) -> Plant:
-    """Several changes that are one defect together."""
+    """Combine several changes into one defect."""
 
     def plant(text: str, random: Random) -> str | None:
         new: str | None = text
@@ -87,12 +88,12 @@ def both(*plants: Plant) -> Plant:
 
 
 def where(pattern: str, plant: Plant) -> Plant:
-    """A defect of those files only in which a pattern is found."""
+    """Apply a defect only to files that contain a pattern."""
     return lambda text, random: plant(text, random) if re.search(pattern, text) else None
 
 
 def words(old: str, *new: str) -> Plant:
-    """Other words for the first that match."""
+    """Replace the first match with other words."""
 
     def plant(text: str, random: Random) -> str | None:
         found = re.search(old, text)
@@ -102,7 +103,7 @@ def words(old: str, *new: str) -> Plant:
 
 
 def end(*lines: str) -> Plant:
-    """Lines more at the end."""
+    """Append lines."""
     return lambda text, random: f"{text.rstrip()}\n{random.choice(lines)}\n"
 
 
@@ -121,7 +122,7 @@ for step in range(10000):
 
 
 def step(before: str, *lines: str) -> Plant:
-    """A program's loop of steps at the end, with a line before it and one in it."""
+    """Append a program's loop of steps, with a line before it and one inside."""
     return end(*(_STEP.format(before) + line for line in lines))
 
 

@@ -1,8 +1,10 @@
-"""Lets MindSpore's own exporter write a profile: ``python -m tests.oracle.profile_child EVENTS FOLDER``; runs MindSpore.
+"""Write a profile with MindSpore's own exporter: ``python -m tests.oracle.profile_child EVENTS FOLDER``; runs MindSpore.
 
-``EVENTS`` is a JSON file: ``events`` as msprof hands them to it, ``communication`` as its analysis writes them, and, with what its
-host activity adds, ``base`` in microseconds, ``launches`` of the framework (operator, start and end since then) and ``kernels`` (rows of the
-kernels' table: name, type, core, start, duration).
+``EVENTS`` is a JSON file: ``events`` in the format of msprof, ``communication`` in the format of its analysis, and, for
+its host
+activity, ``base`` in microseconds, ``launches`` of the framework (operator, start and end since then) and ``kernels``
+(rows of
+the kernels' table: name, type, core, start, duration).
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def main(source: Path, folder: Path) -> None:
 
 
 def launch(name: str, start: float, end: float) -> dict[str, Any]:
-    """A kernel's launch as the framework records it, in nanoseconds."""
+    """Return a kernel's launch as the framework records it, in nanoseconds."""
     fixed: dict[int, int | bool] = {field.value: 0 for field in OpRangeStructField}
     fixed |= {
         OpRangeStructField.THREAD_ID.value: 2,
@@ -73,7 +75,7 @@ def launch(name: str, start: float, end: float) -> dict[str, Any]:
 
 
 def kernels(rows: list[list[str]]) -> dict[str, Any]:
-    """What msprof tells of the kernels."""
+    """Return the kernels in the format of msprof."""
     heads = (
         OpSummaryHeaders.OP_NAME,
         OpSummaryHeaders.OP_TYPE,

@@ -1,8 +1,7 @@
-"""MindFormers' own dynamic-graph settings, run from the source in its wheels without MindSpore and hyper-parallel.
+"""Run MindFormers' own dynamic-graph settings from the source in its wheels, without MindSpore and hyper-parallel.
 
-The functions are taken out of the source with :mod:`ast`;
-what they need from outside (cells, wrappers, the logger) are small stand-ins. A pattern's meeting with a real module
-does happen, in a small tree of cells.
+The functions are extracted from the source with :mod:`ast`; names from outside (cells, wrappers, the logger) are small
+stand-ins. Patterns are matched in a small tree of cells.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ _OURS = ("mindspore", "mindformers", "hyper_parallel")
 
 
 def wheel(version: str) -> Path:
-    """The wheel of a MindFormers release.
+    """Return the wheel of a MindFormers release.
 
     Raises:
-        OSError: It cannot be fetched.
+        OSError: It cannot be downloaded.
     """
     found = wheels.wheel(version[:3])
     if isinstance(found, str):
@@ -45,13 +44,13 @@ def wheel(version: str) -> Path:
 
 
 def why_missing() -> str | None:
-    """Why the oracle cannot run here, or None."""
+    """Return why the oracle cannot run here, or None."""
     return None if importlib.util.find_spec("regex") else "regex is not installed"
 
 
 @dataclass
 class Outcome:
-    """What the framework did with one config."""
+    """The result of the framework for one config."""
 
     exception: str | None = None
     text: str = ""
@@ -70,13 +69,13 @@ class _Logger:
         self.lines.append(text % values if values else text)
 
     def warning(self, text: str, *_values: object) -> None:
-        """Each rank warns about patterns that are for the layers of others."""
+        """Ignore warnings: each rank warns about patterns for the layers of other ranks."""
 
     error = debug = warning
 
 
 class Cell:
-    """A module with children. What wraps a child is left out, so that later steps still find their way."""
+    """A module with children. Wrappers of children are omitted, so that later steps find the children."""
 
     def __init__(self, children: dict[str, Cell], operators: tuple[str, ...] = ()) -> None:
         self.__dict__["_cells"] = children
@@ -131,7 +130,7 @@ class Block:
 
 
 def layer() -> Cell:
-    """A layer of a transformer."""
+    """Return a layer of a transformer."""
     attention = Cell(
         {name: Cell({}) for name in ("linear_qkv", "core_attention", "linear_proj")}, ("gather", "apply_rope")
     )
@@ -140,12 +139,12 @@ def layer() -> Cell:
 
 
 def cell_of(tree: Tree) -> Cell:
-    """A module with the children and operators of a tree."""
+    """Return a module with the children and operators of a tree."""
     return Cell({name: cell_of(child) for name, child in tree.cells}, tuple(tree.operators))
 
 
 class Oracle:
-    """The framework's code of one release, ready to be asked."""
+    """The framework's code of one release, ready to run."""
 
     devices = 8  # of the job
 
@@ -186,7 +185,7 @@ class Oracle:
         return isinstance(node, ast.Import) and any(alias.name.startswith(_OURS) for alias in node.names)
 
     def modules(self) -> list[str]:
-        """The paths inside a layer, as the framework collects them."""
+        """Return the paths inside a layer, as the framework collects them."""
         paths: list[str] = []
         self._recompute["_get_single_layer_whitelist"](layer(), paths)
         return paths
@@ -251,7 +250,7 @@ class Oracle:
         return resolve
 
     def _load(self, config: dict[str, Any]) -> dict[str, Any]:
-        """The four sections, as ``TrainConfig`` reads them: its other sections must not fail for want of settings."""
+        """Read the four sections like ``TrainConfig``; missing settings of its other sections must not fail."""
         classes = {
             "parallelism": self._config["ParallelismConfig"],
             "recompute": self._config["RecomputeConfig"],
@@ -286,7 +285,7 @@ class Oracle:
 
 
 def oracle_of(*versions: str) -> Any:  # noqa: ANN401 - pytest's own type
-    """A fixture of a module: the code of each release; skips the tests where it cannot be asked."""
+    """Return a module fixture: the code of each release; tests are skipped where it cannot run."""
 
     @pytest.fixture(scope="module", params=versions)
     def oracle(request: pytest.FixtureRequest) -> Oracle:

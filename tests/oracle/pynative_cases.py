@@ -1,4 +1,4 @@
-"""Random settings for the dynamic graph of MindFormers 2.x, sound and otherwise."""
+"""Generate random settings for the dynamic graph of MindFormers 2.x, valid and invalid."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SCALARS: tuple[Any, ...] = (True, 1, 0, "1", None, 1.5, [], "full", "select", "
 
 
 def random_config(random: Random, version: str) -> tuple[dict[str, Any], int, int]:
-    """One config, its layers and its prediction layers; about half of them get through the framework."""
+    """Return one config, its layers and its prediction layers; the framework accepts about half of them."""
     sound = random.random() < 0.55
     stages = pick(random, (1, 1, 1, 2, 2, 3, 4))
     chunks = pick(random, (1, 1, 2, 3)) if stages > 1 or random.random() < 0.1 else 1
@@ -62,7 +62,7 @@ def random_config(random: Random, version: str) -> tuple[dict[str, Any], int, in
 
 
 def spoil_wildly(random: Random, config: dict[str, Any]) -> None:
-    """Anything at all in one place."""
+    """Set one place to any value."""
     name, key = random.choice((
         ("parallelism", "pipeline_parallel_layers_per_stage"),
         ("parallelism", "pipeline_parallel_schedule"),
@@ -85,7 +85,7 @@ def spoil_wildly(random: Random, config: dict[str, Any]) -> None:
 
 
 def texts(random: Random, layers: int, stages: int, chunks: int) -> Any:  # noqa: ANN401
-    """Ranges that cover the model."""
+    """Return ranges that cover the model."""
     if stages == 1:
         return random.choice(("auto", None, ["0-1"]))
     counts = [1] * (stages * chunks)
@@ -100,7 +100,7 @@ def texts(random: Random, layers: int, stages: int, chunks: int) -> Any:  # noqa
 
 
 def specs(random: Random, total: int) -> list[Any]:
-    """Layers in ascending order."""
+    """Return layers in ascending order."""
     found: list[Any] = []
     place = random.randrange(0, 2)
     while place < total and random.random() < 0.8:
@@ -111,12 +111,12 @@ def specs(random: Random, total: int) -> list[Any]:
 
 
 def modules(random: Random, total: int) -> dict[Any, Any]:
-    """Layers by pattern."""
+    """Return layers by pattern."""
     return {pattern: specs(random, total) for pattern in random.sample(_PATTERNS[:-1], random.randrange(1, 5))}
 
 
 def recompute(random: Random, total: int, version: str) -> dict[str, Any]:
-    """The section."""
+    """Return the section for recomputation."""
     section: dict[str, Any] = {"mode": random.choice(("None", "full", "select", "select"))}
     if section["mode"] == "full" or random.random() < 0.4:
         section["full_recompute_layer"] = specs(random, total) or [0]
@@ -128,7 +128,7 @@ def recompute(random: Random, total: int, version: str) -> dict[str, Any]:
 
 
 def swap(random: Random, total: int) -> dict[str, Any]:
-    """The section."""
+    """Return the section for swap."""
     section: dict[str, Any] = {"enable": random.random() < 0.9}
     if random.random() < 0.5:
         section["default_prefetch"] = pick(random, (1, 1, 2, total - 1))
@@ -144,7 +144,7 @@ def swap(random: Random, total: int) -> dict[str, Any]:
 
 
 def spoil(random: Random, config: dict[str, Any]) -> None:
-    """One thing that is wrong."""
+    """Insert one wrong setting."""
     chance = random.random()
     name = pick(random, list(config))
     section = config[name]
@@ -169,12 +169,12 @@ def spoil(random: Random, config: dict[str, Any]) -> None:
 
 
 def one_of(random: Random, section: dict[str, Any], *keys: str) -> str:
-    """One of the keys that a section has, or else the first of them."""
+    """Return one of a section's keys, or else the first of the given ones."""
     return random.choice([key for key in keys if key in section] or [keys[0]])
 
 
 def spoil_parallel(random: Random, section: dict[str, Any]) -> None:
-    """The pipeline's settings."""
+    """Change the pipeline's settings."""
     chance = random.random()
     key = "pipeline_parallel_layers_per_stage"
     value = section.get(key)
@@ -195,7 +195,7 @@ def spoil_parallel(random: Random, section: dict[str, Any]) -> None:
 
 
 def lists_of(value: Any) -> list[list[Any]]:  # noqa: ANN401
-    """Every list of layers inside a setting."""
+    """Return every list of layers inside a setting."""
     if isinstance(value, dict):
         return [found for item in value.values() for found in lists_of(item)]
     if isinstance(value, list):
@@ -205,7 +205,7 @@ def lists_of(value: Any) -> list[list[Any]]:  # noqa: ANN401
 
 
 def spoil_specs(random: Random, section: dict[str, Any]) -> None:
-    """A layer that cannot be."""
+    """Insert an impossible layer."""
     found = lists_of(section)
     if not found:
         return
@@ -217,7 +217,7 @@ def spoil_specs(random: Random, section: dict[str, Any]) -> None:
 
 
 def spoil_entry(random: Random, section: dict[str, Any]) -> None:
-    """A module or an entry that cannot be."""
+    """Insert an impossible module or entry."""
     for key in ("select_module", "exclude_op"):
         value = section.get(key)
         if isinstance(value, dict) and random.random() < 0.6:

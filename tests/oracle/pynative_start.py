@@ -1,7 +1,7 @@
-"""What MindFormers' dynamic-graph trainer does between the config and the first step, from the source in its wheels.
+"""Run MindFormers' dynamic-graph trainer from the config up to the first step, from the source in its wheels.
 
-The functions that work out batch sizes, choose the data loader and choose the optimizer are taken out of the source with
-:mod:`ast`; loaders, optimizers and MindSpore's data sets are stand-ins that take anything.
+The functions that compute batch sizes and choose data loader and optimizer are extracted from the source with :mod:`ast`;
+loaders, optimizers and MindSpore's data sets are stand-ins that accept anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BALANCE = "mindformers/dataset/dataloader/balance_scheduler.py"
 
 
 class _Anything:
-    """A loader, a data set or an optimizer."""
+    """A replacement of loaders, data sets and optimizers."""
 
     def __init__(self, *_values: object, **_named: object) -> None: ...
 
@@ -36,7 +36,7 @@ class _Anything:
 
 
 class Start:
-    """The trainer's way to its first step on one card.
+    """The trainer from its start to the first step on one card.
 
     Args:
         version: The MindFormers release.
@@ -72,7 +72,7 @@ class Start:
                 self._take(archive.read(_BALANCE).decode(), ("assert_balance_supported", "BALANCE_SUPPORTED_LOADERS"))
 
     def _take(self, source: str, wanted: Iterable[str]) -> None:
-        """Define the functions (methods, too) and constants of these names."""
+        """Define the functions (also methods) and constants with these names."""
         found: list[ast.stmt] = []
         for node in ast.walk(ast.parse(source)):
             names = (
@@ -87,7 +87,7 @@ class Start:
         exec(compile(ast.Module(found, []), "wheel", "exec", dont_inherit=True), self._names)  # noqa: S102 - the point of this module
 
     def go(self, config: Any) -> None:  # noqa: ANN401 - the framework's own object
-        """Batch sizes, data, optimizer, in the trainer's order.
+        """Run batch sizes, data and optimizer in the trainer's order.
 
         Args:
             config: A ``TrainConfig``.
@@ -105,11 +105,11 @@ class Start:
         self._names["_build_optimizer"](config.optimizer, [_Anything()], 1e-5)
 
     def predict(self, chunks: int, *, overlap: bool, swap: bool) -> None:
-        """What is asked of a pipeline before it predicts; only from 2.1 on."""
+        """Run the checks of a pipeline before prediction; from 2.1 on."""
         parallelism = SimpleNamespace(pipeline_parallel_interleave_num=chunks, pipeline_parallel_overlap_b_f=overlap)
         config = SimpleNamespace(parallelism=parallelism, swap=SimpleNamespace(enable=swap))
         self._names["_validate_pp_inference"](SimpleNamespace(config=config))
 
     def context(self, method: str, ways: int, degree: int | None) -> None:
-        """What is asked of context parallelism over several ranks."""
+        """Run the checks of context parallelism over several ranks."""
         self._names["_validate_cp_method"](method, ways, degree)

@@ -1,7 +1,7 @@
-"""The names of classes that one release of MindFormers takes in a config, from the registry of the real package.
+"""Print the names of classes that one release of MindFormers accepts in a config, from the real package's registry.
 
-Run with the folder that a wheel is unpacked in first on the path, where MindSpore is installed. ``hyper_parallel`` is
-replaced by objects that do nothing, as in :mod:`tests.oracle.make_trees`.
+Run where MindSpore is installed, with the folder of an unpacked wheel first on the path. ``hyper_parallel`` is replaced by
+objects that do nothing, as in :mod:`tests.oracle.make_trees`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _NEW = "mcore_"
 
 
 def dynamic() -> dict[str, list[str]]:
-    """What only the dynamic graph takes: names that its builders compare with, and its callbacks, which it imports itself.
+    """Return the names that only the dynamic graph accepts: those that its builders compare with, and the callbacks that it imports.
 
-    What its builders leave to the registry is not here.
+    Names that its builders look up in the registry are not included.
     """
     path = Path(str(import_module("mindformers").__file__)).parent / "pynative" / "trainer" / "utils.py"
     if not path.exists():
@@ -48,7 +48,7 @@ def dynamic() -> dict[str, list[str]]:
 
 
 def static() -> dict[str, list[str]]:
-    """By kind, the names that ``MindFormerRegister`` finds; Mcore models and legacy ones are apart."""
+    """Return the names that ``MindFormerRegister`` finds, by kind; Mcore models and legacy ones are separate."""
     import_module("mindformers")
     register: Any = import_module("mindformers.tools.register").MindFormerRegister
     found: dict[str, set[str]] = {}
@@ -63,7 +63,7 @@ def static() -> dict[str, list[str]]:
 
 
 def compared(path: Path, function: str) -> list[str]:
-    """The texts that a function compares something with."""
+    """Return the texts that a function compares with."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     (found,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function)
     texts = set()

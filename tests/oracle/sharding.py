@@ -1,9 +1,11 @@
-"""Bytes of sharded weights and their gradients at every turn of a step, counted by hand.
+"""Count the bytes of sharded weights and their gradients at every event of a step, by hand.
 
-After HyperParallel's public sources at 019ed966 (``core/fully_shard/hsdp_scheduler.py``, ``hsdp_state.py``,
-``platform/mindspore/fully_shard/state.py``, ``param.py``, ``param_group.py``, ``core/pipeline_parallel/scheduler.py``) and the
-way that MindFormers 2.1 calls them (``apply_fsdp``). It shares no code with the reference transformer: a second reading of
-the same rules, with numbers in place of tensors.
+Follows HyperParallel's public sources at 019ed966 (``core/fully_shard/hsdp_scheduler.py``, ``hsdp_state.py``,
+``platform/mindspore/fully_shard/state.py``, ``param.py``, ``param_group.py``, ``core/pipeline_parallel/scheduler.py``)
+and how
+MindFormers 2.1 calls them (``apply_fsdp``). It shares no code with the reference transformer: a second implementation
+of the
+same rules, with numbers instead of tensors.
 """
 
 from __future__ import annotations
@@ -19,15 +21,15 @@ _FLOAT32 = 4
 
 @dataclass(frozen=True)
 class Wrapped:
-    """What was given to ``fully_shard`` at once.
+    """The weights that one call of ``fully_shard`` wraps.
 
     Attributes:
-        elements: Of its weights, all parts together.
-        width: Bytes of an element.
+        elements: Number of elements of all weights, unsharded.
+        width: Bytes per element.
         reshards: ``reshard_after_forward``.
-        fetches: Names of what it gathers ahead in the forward pass (``set_modules_to_forward_prefetch``).
+        fetches: Names of units that it gathers in advance in the forward pass (``set_modules_to_forward_prefetch``).
         fetches_back: The same in the backward pass.
-        at_the_end: No gradient goes back through it: its reduction waits for the final callback.
+        at_the_end: Whether no gradient passes through it: its reduction waits for the final callback.
     """
 
     name: str
@@ -41,11 +43,11 @@ class Wrapped:
 
 @dataclass
 class Ledger:
-    """What is in memory, in bytes.
+    """The bytes in memory.
 
     Attributes:
-        ways: Ranks that share out a weight.
-        copies: Ranks that have the same part.
+        ways: The number of ranks that shard a weight.
+        copies: The number of ranks with the same part.
     """
 
     units: dict[str, Wrapped]
@@ -61,27 +63,27 @@ class Ledger:
 
     @property
     def bytes(self) -> int:
-        """All of it."""
+        """Return the total bytes."""
         gathered = sum(self.units[name].elements * self.units[name].width for name in self.whole)
         held = (self.gradients, self.casts, self.sums, self.scattering, self.filling, self.adding)
         return gathered + sum(sum(part.values()) for part in held)
 
     def cast(self, name: str) -> int:
-        """Bytes of the float32 copy of a unit's gradients; none where they are float32 already."""
+        """Return the bytes of the float32 copy of a unit's gradients; 0 if they are float32 already."""
         return 0 if self.units[name].width == _FLOAT32 else self.units[name].elements * _FLOAT32
 
     def part(self, name: str) -> int:
-        """Bytes of one rank's part of a gradient."""
+        """Return the bytes of one rank's part of a gradient."""
         return self.units[name].elements // self.ways * _FLOAT32
 
     def gather(self, unit: Wrapped) -> None:
-        """Before a unit's backward pass. What was not gathered ahead is waited for, and with it all that was to be sent."""
+        """Gather before a unit's backward pass; wait for weights that were not gathered in advance, and for pending reductions."""
         if unit.name not in self.whole:
             self.casts = {}
         self.whole |= {unit.name, *unit.fetches_back}
 
     def post_backward(self, name: str, *, last: bool) -> None:
-        """The gradients of a unit are there; those of the unit before have arrived by now."""
+        """Handle the complete gradients of a unit; those of the previous unit have arrived by now."""
         filled, self.filling = self.filling, {}
         for other in filled:
             del self.gradients[other]
@@ -96,7 +98,7 @@ class Ledger:
         self.whole.discard(name)
 
     def arrive(self) -> None:
-        """Reduce-scatters are over: the first part of a step is the sum, later ones are added to it."""
+        """Finish reduce-scatters: the first part of a step is the sum, later ones are added."""
         for name, size in self.scattering.items():
             self.sums[name] = size
             self.gradients.pop(name, None)
@@ -104,13 +106,13 @@ class Ledger:
         self.scattering = {}
 
     def add(self, filled: dict[str, int]) -> None:
-        """All ranks that have copies add up: the sum so far goes into the buffer."""
+        """Add up the copies of all ranks: the sum so far goes into the buffer."""
         for name, size in filled.items():
             self.sums.pop(name, None)
             self.adding[name] = size
 
     def end_of_backward(self) -> None:
-        """The final callback waits for everything."""
+        """Wait for everything in the final callback."""
         filled, self.filling = self.filling, {}
         for name in filled:
             self.gradients.pop(name, None)
@@ -122,7 +124,7 @@ class Ledger:
 
 
 def step(units: Sequence[Wrapped], ways: int, copies: int, micro_batches: int) -> Iterator[tuple[str, str, int]]:
-    """Event, unit and bytes of a step without a pipeline."""
+    """Yield event, unit and bytes of a step without a pipeline."""
     named = {unit.name: unit for unit in units}
     ledger = Ledger(named, ways, copies)
     for number in range(micro_batches):
@@ -144,7 +146,7 @@ def step(units: Sequence[Wrapped], ways: int, copies: int, micro_batches: int) -
 def pipeline_step(
     units: Sequence[Wrapped], ways: int, passes: Sequence[tuple[bool, bool]]
 ) -> Iterator[tuple[str, str, int]]:
-    """The same in a pipeline of one chunk; ``passes``: whether each one is forward, and whether it is the last one."""
+    """Yield the same in a pipeline of one chunk; ``passes``: whether each one is forward, and whether it is the last one."""
     ledger = Ledger({unit.name: unit for unit in units}, ways, whole={unit.name for unit in units})
     for forward, last in passes:
         for unit in units if forward else _backwards(units):
@@ -164,7 +166,7 @@ def pipeline_step(
 
 
 def _backwards(units: Sequence[Wrapped]) -> list[Wrapped]:
-    """The units in the order in which their gradients are complete."""
+    """Return the units in the order in which their gradients are complete."""
     return [
         *(unit for unit in reversed(units) if not unit.at_the_end),
         *(unit for unit in units if unit.at_the_end),

@@ -1,8 +1,9 @@
-"""Runs steps of the reference transformer and notes the memory in use at every turn of its sharded weights.
+"""Run steps of the reference transformer and record the memory in use at every event of its sharded weights.
 
-``python sharding_child.py JOB OUT``: a program of its own, in MindSpore's simulation. The notes are ``[event, unit, bytes]``
-of the last step: ``forward`` when a cell starts, ``gradients`` when all gradients of its weights are there, ``behind`` when
-they are on their way, ``update`` before the optimizer steps.
+``python sharding_child.py JOB OUT``: a separate program, in MindSpore's simulation. The notes are ``[event, unit, bytes]``
+of the last step: ``forward`` when a cell starts, ``gradients`` when all gradients of its weights are complete,
+``behind`` when
+their reduction has started, ``update`` before the optimizer's step.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ms_tune.training_process import make_initialisation_cheap
 
 
 class Notes:
-    """What was in use when."""
+    """The memory in use, by event."""
 
     def __init__(self) -> None:
         self.notes: list[tuple[str, str, int]] = []
@@ -37,7 +38,7 @@ class Notes:
         self.notes.append((event, unit, mindspore.runtime.memory_allocated()))
 
     def watch(self, trainer: Trainer) -> None:
-        """Have every cell of every chunk noted when it starts, and every unit behind its backward pass."""
+        """Record every cell of every chunk at its start, and every unit after its backward pass."""
         for place, network in enumerate(trainer.networks):
             named = {"embedding": network.embedding, "norm": network.final_norm, "output": network.output}
             named |= {f"layer {number}": layer for number, layer in enumerate(network.layers)}
@@ -60,7 +61,7 @@ class Notes:
 
 
 def run(job_path: Path, out: Path) -> None:
-    """Two steps, of which the second one is noted."""
+    """Run two steps, and record the second one."""
     job = from_plain(ReferenceJob, json.loads(job_path.read_text("utf-8")))
     mindspore.set_device("Ascend", 0)
     make_initialisation_cheap()

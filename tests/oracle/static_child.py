@@ -1,11 +1,14 @@
-"""Starts MindFormers' static graph on whole configs and tells what it does to each layer: a process of its own.
+"""Start MindFormers' static graph on complete configs and report its effect on each layer, as a separate process.
 
-Run as a module with the wheel's path, the release and a folder to write to. All that :mod:`tests.oracle.framework_child`
-does happens here, too, with the model's own classes of every kind (the registry, the config class, its conversion, the
-network's class that says which layers have experts); then the real ``LayerSetting`` looks up patterns in layers made of
-our trees, which are built from real networks. Each answer has what was raised and where, or the lines of the log about
-layers and what each of them does; beside them the values of the loaded config, the fields of the model's configuration
-from which the network is built, and which kind of network each place that asks takes it for.
+Run as a module with the wheel's path, the release and an output folder. It does the same as
+:mod:`tests.oracle.framework_child`,
+with the model's own classes of every kind (the registry, the config class, its conversion, the network's class that states
+which layers have experts); then the real ``LayerSetting`` matches patterns in layers made from ms-tune's trees, which
+come from
+real networks. Each answer has the exception and its place, or the log lines about layers and the effect on each of
+them; also
+the values of the loaded config, the fields of the model's configuration from which the network is built, and the kind of
+network that each query returns.
 """
 
 # ruff: noqa: ANN401, PTH123, SIM115 - MindFormers has no types; a process's own files
@@ -31,7 +34,7 @@ _LEGACY = {"LlamaConfig": "LlamaForCausalLM", "ChatGLM2Config": "ChatGLM2ForCond
 
 
 class _Part:
-    """Something that remembers what was asked of it."""
+    """A part that records the calls on it."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -67,7 +70,7 @@ class Layer(_Part):
         self.asked.append("swap")
 
     def set_comm_fusion(self, number: int) -> None:
-        """Nothing is fused here."""
+        """Ignore the request: nothing is fused here."""
 
 
 class _Log:
@@ -104,10 +107,10 @@ class Static(Framework):
         self.read: dict[str, Any] = {}
 
     def stand_in_for_patterns(self, version: str) -> None:
-        """Here patterns are looked up for real."""
+        """Do nothing: here patterns are matched with real names."""
 
     def size(self, config: Any) -> None:
-        """The first that is asked once a config is loaded."""
+        """Set the number of devices; this is the first call after a config is loaded."""
         self.read["config"] = config
         super().size(config)
 
@@ -116,7 +119,7 @@ class Static(Framework):
         return stand_ins.Something()
 
     def build(self, config: Any) -> None:
-        """The model's own classes, from the section to the settings of its layers."""
+        """Run the model's own classes, from the section to the settings of its layers."""
         template: Any = importlib.import_module("mindformers.tools.register.template")
         sections = type(config.moe_config).__name__ == "MoEConfig"
         filled = bool(template.ConfigTemplate.use_legacy)
@@ -177,7 +180,7 @@ class Static(Framework):
         return lambda _: known.kinds[0]
 
     def set_layers(self, kind: Any, model: Any, parallel: Any, chunks: Any) -> None:
-        """The layers one by one, looked up in our trees."""
+        """Set the layers one by one, with patterns matched in ms-tune's trees."""
         self.read["built"] = _plain(vars(model))
         self.step = "layers"
         self.log.lines.clear()
@@ -205,14 +208,14 @@ class Static(Framework):
 
 
 def _alike(kind: str, network: Any) -> bool:
-    """Whether a network builds the layers of a model: it is the model's own, or both have latent attention."""
+    """Return whether a network builds the layers of a model: it is the model's own, or both have latent attention."""
     network = network[0] if isinstance(network, (list, tuple)) else network
     owner = next((name for name, one in ARCHITECTURES.items() if one == network), None)
     return kind == owner or {kind, owner} == {"deepseek_v3", "telechat3_moe"}
 
 
 def effect_of(layer: Layer, path: str = "") -> dict[str, list[str]]:
-    """What was asked of a layer and of each part of it."""
+    """Return the calls on a layer and on each part of it."""
     found = {path: layer.asked} if layer.asked else {}
     for name, value in vars(layer).items():
         if isinstance(value, _Part) and value.asked:
@@ -231,7 +234,7 @@ def _plain(value: Any) -> Any:
 
 
 def answer(framework: Static, path: str) -> dict[str, Any]:
-    """What went wrong with a config, or what it does to its layers; and how it was read."""
+    """Return the failure of a config, or its effect on layers, and how it was read."""
     framework.read = {"config": None, "built": None, "legacy": None}
     found = _of_layers(framework, path)
     return {**found, **framework.read, "config": _plain(framework.read["config"])}

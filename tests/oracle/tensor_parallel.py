@@ -1,10 +1,14 @@
-"""The reference transformer beside MindFormers 2.1's own trainer on several ranks: ``-m tests.oracle.tensor_parallel PYTHON``.
+"""Compare the reference transformer with MindFormers 2.1's own trainer on several ranks: ``-m tests.oracle.tensor_parallel PYTHON``.
 
-PYTHON is that of an environment with MindSpore 2.10 or later, MindFormers 2.1 and what ms-tune depends on; the trainer runs
-over the stand-in for HyperParallel in tests/oracle/stand_in. Further arguments name cases of
-``tests/data/tensor_parallel_cases.yaml`` (all of them otherwise). Their figures go to tests/data/tensor_parallel_figures.json;
-docs/accuracy-dryrun.md summarizes them. ``PYTHON --seed N --count K`` draws others, whose figures are only printed. With
-MindFormers 2.0 only one device is possible, as its layers need more than the stand-in has.
+PYTHON is that of an environment with MindSpore 2.10 or later, MindFormers 2.1 and ms-tune's requirements; the trainer
+uses the
+stand-in for HyperParallel in tests/oracle/stand_in. Further arguments name cases of
+``tests/data/tensor_parallel_cases.yaml``
+(default: all). Their figures are written to tests/data/tensor_parallel_figures.json; docs/accuracy-dryrun.md summarizes
+them.
+``PYTHON --seed N --count K`` draws others, whose figures are only printed. With MindFormers 2.0 only one device is
+possible,
+as its layers need more than the stand-in has.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ _REST: dict[str, Any] = {
 
 
 def config_of(case: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """A case's config and its devices."""
+    """Return a case's config and its devices."""
     case = dict(case)
     base, tensor = case.pop("base"), case.pop("tensor")
     config = {**copy.deepcopy(_REST), "model": dict(CASES["bases"][base])}
@@ -64,9 +68,9 @@ def config_of(case: dict[str, Any]) -> tuple[dict[str, Any], int]:
 def figures(
     python: str, folder: Path, devices: int, run: str, *options: str, release: str | None = None
 ) -> dict[str, int]:
-    """Bytes at the peak of one dryrun of ``case.yaml``: all, weights, optimizer state.
+    """Return the bytes at the peak of one dryrun of ``case.yaml``: total, weights, optimizer state.
 
-    ``release``: the MindFormers that the reference transformer is to follow, in place of the one that is installed.
+    ``release``: the MindFormers release that the reference transformer follows, instead of the installed one.
     """
     places = [str(STAND_IN), str(ROOT)]
     if release:
@@ -86,7 +90,7 @@ def figures(
 
 
 def drawn(seed: int, tensors: Sequence[int] = (1, 2, 2, 4, 4, 8)) -> dict[str, Any]:
-    """A random case: sizes that any number of ranks divides, every setting given or left out."""
+    """Return a random case: sizes that any number of ranks divides, every setting written or left out."""
     random = Random(seed)  # noqa: S311 - cases are drawn, no secrets
     base, tensor = random.choice(("qwen3", "deepseek")), random.choice(tensors)
     layers, dtypes = random.randint(1, 4), ("bfloat16", "bfloat16", "float32")
@@ -143,7 +147,7 @@ def drawn(seed: int, tensors: Sequence[int] = (1, 2, 2, 4, 4, 8)) -> dict[str, A
 
 
 def compared(python: str, case: dict[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
-    """A case's figures with MindFormers' own code, and with the reference transformer."""
+    """Return a case's figures with MindFormers' own code, and with the reference transformer."""
     config, devices = config_of(case)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

@@ -1,6 +1,7 @@
-"""Logs that the framework's own classes wrote, beside the plan of the same config: the same, until one of them is changed.
+"""Compare logs that the framework's own classes wrote with the plan of the same config: equal, until one of them is changed.
 
-The classes look up patterns in layers made of our trees: ms-tune has to tell every line that they log, and where they stop.
+The classes match patterns in layers made from ms-tune's trees: ms-tune must predict every line that they log, and where
+they stop.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _PATTERNS = {
 
 
 def with_patterns(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
-    """The case with patterns that mean something to the model."""
+    """Return the case with patterns that match operators of the model."""
     patterns = _PATTERNS[inputs.legacy]
 
     def renamed(value: Any) -> Any:  # noqa: ANN401 - sound or not
@@ -85,7 +86,7 @@ def with_patterns(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
 
 
 def check(plan: LayerPlan, lines: list[str], style: str, random: Random, folder: Path) -> int:
-    """The log agrees; without one of its layers' lines, or with another number in a list, it does not."""
+    """Check that the log agrees, and that it does not without one layer's lines, or with another number in a list."""
     file = folder / "worker_0.log"
     log = job_log(lines, style)
     file.write_text("\n".join(log) + "\n")

@@ -1,4 +1,4 @@
-"""The names of data types against the tables in the wheels of MindFormers."""
+"""Compare the names of data types with the tables in the wheels of MindFormers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts about frameworks that come with ms-tune against the frameworks' real classes."""
+"""Compare the facts about frameworks with the frameworks' real classes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_committed_keys_are_dated_as_the_wheels_say(dialect: Dialect) -> Non
 
 
 def test_the_keys_of_mindspeed_are_those_of_its_classes() -> None:
-    """r0.1.0 is in no wheel; the copy in MindFormers 1.6 has all but what the branch added, or reads beside its classes."""
+    """r0.1.0 is in no wheel; the copy in MindFormers 1.6 lacks only keys that the branch added, or reads outside its classes."""
     _need("1.6")
     table = {row["path"]: row.get("default") for row in load("keys_mindspeed-ms")["keys"]}
     found = make_keys.mindspeed(make_frameworks._wheel("1.6"))
@@ -99,7 +99,7 @@ def test_the_committed_arguments_are_what_the_sources_ask_for() -> None:
 
 
 def test_the_committed_registries_have_what_the_sources_register() -> None:
-    """What decorators register, read without running anything; the whole with MS_TUNE_ORACLE_WHOLE=1, in two minutes."""
+    """Registrations by decorators, without executing anything; complete with MS_TUNE_ORACLE_WHOLE=1, in two minutes."""
     for release in wheels.RELEASES:
         _need(release)
     committed = load("registries")
@@ -140,7 +140,7 @@ def _value(draw: random.Random, default: object, rule: list[str]) -> object:
 
 
 def _section(draw: random.Random, kind: str, facts: ModelFacts) -> dict[str, Any]:
-    """A section with some of a class's own keys, and now and then another name."""
+    """Draw a section with some of a class's own keys, and sometimes another name."""
     section: dict[str, Any] = {"model_type": kind}
     for key, default in facts.defaults.items():
         if draw.random() >= DROP and key not in facts.derived and key != "post_process":
@@ -193,7 +193,7 @@ def test_every_field_is_what_the_real_class_gets(release: str) -> None:
 
 
 def _fails(section: dict[str, Any], facts: ModelFacts) -> bool:
-    """Whether a null stands where the class counts with the value, or a function of the table wants another type."""
+    """Return whether a null is where the class calculates, or a function of the table needs another type."""
     turned = {key for key, rule in facts.aliases.items() if rule[1:]} & {*section} - {*facts.fills}
     return any(section.get(key, "") is None for key in (*turned, "head_dim", "qk_rope_head_dim", "num_hidden_layers"))
 

@@ -1,4 +1,4 @@
-"""What the installed MindSpore and MindFormers take, value by value, beside what lint says of it."""
+"""Compare the values that the installed MindSpore and MindFormers accept with lint's findings."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ print(json.dumps(refused))
 
 
 def refused(folder: Path, kind: str, cases: list[Any], *errors: str) -> list[bool]:
-    """Which cases are refused; with errors: by these, and any other ends the test."""
+    """Return the cases that are refused; with ``errors``, other exceptions end the test."""
     command = [sys.executable, "-c", _CHILD, kind, *errors]
     done = subprocess.run(
         command, input=json.dumps(cases), cwd=folder, capture_output=True, text=True, timeout=300, check=True
@@ -134,7 +134,7 @@ def refused(folder: Path, kind: str, cases: list[Any], *errors: str) -> list[boo
 
 
 def lint_ids(config: dict[str, Any], *ids: str) -> list[str]:
-    """The checks that find something in a config: these, or of all those that find an error."""
+    """Return the checks that find something in a config: these ids, or else all that report an error."""
     checks = tuple(one for one in built_in(Dialect.MINDFORMERS) if not ids or one.id in ids)
     source = parse_source(text_of({"run_mode": "train", **config}), Path("a.yaml"))
     return [
@@ -143,7 +143,7 @@ def lint_ids(config: dict[str, Any], *ids: str) -> list[str]:
 
 
 def compare(folder: Path, cases: list[tuple[str, Any]]) -> None:
-    """Lint has to call what MindSpore does not take for a value of ``parallel`` an error, and no more."""
+    """Check that lint reports an error for exactly the values of ``parallel`` that MindSpore refuses."""
     answers = refused(folder, "parallel", cases)
     wrong = [
         (key, value, stops, found)
@@ -183,7 +183,7 @@ def test_numbers_of_adamw(more: dict[str, bool], tmp_path: Path) -> None:
 
 
 def settings(random: Random, name: str) -> dict[str, Any]:
-    """A schedule with some of its arguments, some of them null."""
+    """Return a schedule with some of its arguments, some of them null."""
     chosen = {key: value for key, value in ARGUMENTS.items() if random.random() < 0.6}
     nulls = {key: None for key in chosen if key.startswith(("warmup_s", "decay")) and random.random() < 0.1}
     return {"type": name, "total_steps": 20, **chosen, **nulls}

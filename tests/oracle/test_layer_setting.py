@@ -1,4 +1,4 @@
-"""ms-tune against the source of every release of MindFormers that it serves."""
+"""Compare ms-tune with the source of every supported release of MindFormers."""
 
 from __future__ import annotations
 

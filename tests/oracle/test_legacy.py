@@ -1,4 +1,4 @@
-"""``use_legacy`` against every place in which a release asks for it: the template, the context, ``moe_config``, the network."""
+"""Compare ``use_legacy`` with every place in which a release reads it: the template, the context, ``moe_config``, the network."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What lint calls an error in dynamic-graph configs against what the frameworks do.
+"""Compare lint's errors in dynamic-graph configs with the frameworks' behaviour.
 
-MindFormers 2.0 and 2.1 and MindSpeed-Core-MS r0.1.0 are asked through the code in their wheels (see the modules that
-are imported from here): a whole config is loaded and validated, then the layers are set.
+MindFormers 2.0 and 2.1 and MindSpeed-Core-MS r0.1.0 run from the code in their wheels (see the imported modules): a
+complete
+config is loaded and validated, then the layers are set.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def start(version: str) -> pynative_start.Start:
 
 
 def compare(config: dict[str, Any], raised: str | None, dialect: Dialect, version: str | None = None) -> str:
-    """Lint's errors and what the framework raised: both, or neither."""
+    """Compare lint's errors with the framework's exception: both or neither."""
     text = text_of(config)
     findings = lint(parse_source(text, Path("a.yaml")), dialect, built_in(dialect), version)
     messages = [
@@ -123,9 +124,9 @@ def layers_of_mindspeed(oracle: mindspeed_ms.Oracle, random: Random) -> str:
 
 
 def whole_config(oracle: pynative.Oracle, models: Models, random: Random) -> str:
-    """A sound config with one or two settings changed, or keys added or taken out, up to the first step on one card.
+    """Return a valid config with one or two settings changed, added or removed, run up to the first step on one card.
 
-    Many of the keys are left out. Where nothing of the model's section was changed, the model's own classes are asked, too.
+    Many of the keys are left out. If the model's section is unchanged, the model's own classes run, too.
     """
     version = oracle._version[:3]
     known = tables(Dialect.MINDFORMERS_PYNATIVE, version)

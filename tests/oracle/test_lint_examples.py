@@ -1,11 +1,13 @@
-"""What the checklist says of its own examples against what each release of MindFormers does with them.
+"""Compare lint's findings in its own examples with the behaviour of each release of MindFormers.
 
-An example holds what its check is about and little else, so that most networks cannot be built of it. Each is tried in
-several surroundings that add what is missing. In those in which a release takes the good example it has to refuse the bad
-one where lint says that the run stops, at the step that lint names; and where a release refuses only the bad one, lint has
-to say so, by this check or by another. This proves the checks' ``versions`` in both directions.
+An example contains little more than the subject of its check, so that most networks cannot be built from it. Each is
+tried in
+several surroundings that add missing settings. Where a release accepts the good example, it must refuse the bad one if lint
+reports that the run stops, at the step that lint names; and where a release refuses only the bad one, lint must report
+it, by
+this check or another. This validates the checks' ``versions`` in both directions.
 
-``MS_TUNE_TEST_MORE=1`` asks every release (a minute), else the newest only.
+``MS_TUNE_TEST_MORE=1`` runs every release (a minute), otherwise the newest only.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ SURROUNDINGS: tuple[dict[str, Any], ...] = (
 
 
 class Answer(NamedTuple):
-    """What a release does with a bad example, in surroundings in which it takes the good one."""
+    """The result of a release for a bad example, in surroundings in which it accepts the good one."""
 
     text: str
     refusal: Refusal | None
@@ -103,14 +105,14 @@ framework = framework_of(ASKED)
 
 
 def filled(into: Any, more: Any) -> Any:  # noqa: ANN401 - whatever YAML holds
-    """A config with what it does not say itself."""
+    """Return a config with missing sections filled in."""
     if not isinstance(into, dict) or not isinstance(more, dict):
         return into
     return {**into, **{key: filled(into[key], value) if key in into else value for key, value in more.items()}}
 
 
 def placed(example: str, surroundings: dict[str, Any]) -> str | None:
-    """An example in its surroundings; None for a text of which YAML keeps a part only."""
+    """Return an example in its surroundings; None for a text of which YAML keeps only a part."""
     if not surroundings:
         return example
     try:
@@ -127,7 +129,7 @@ def placed(example: str, surroundings: dict[str, Any]) -> str | None:
 
 
 def answers(framework: Framework, check: Check) -> Iterator[Answer]:
-    """What the release does with the bad example where it takes the good one: up to the first refusal."""
+    """Yield the results of the release for the bad example where it accepts the good one, up to the first refusal."""
     taken = 0
     for surroundings in SURROUNDINGS:
         bad, good = placed(check.bad, surroundings), placed(check.good, surroundings)
@@ -144,7 +146,7 @@ def findings(text: str, version: str, check: Check, checks: tuple[Check, ...]) -
 
 
 def compare(framework: Framework, check: Check) -> str:
-    """How the release and the check agree; they have to."""
+    """Return how the release and the check agree; assert that they do."""
     heard = list(answers(framework, check))
     if not heard:
         return "not comparable"

@@ -1,8 +1,9 @@
-"""What the checklist of the dynamic graph says of its own examples against what MindFormers 2.0 and 2.1 do with them.
+"""Compare lint's findings in the examples of the dynamic graph with the behaviour of MindFormers 2.0 and 2.1.
 
-As :mod:`tests.oracle.test_lint_examples` for the static graph: where a release takes the good example, it refuses the bad one
-if lint says that the run stops, at the step that lint names; and what it refuses, lint tells by some check.
-``MS_TUNE_TEST_MORE=1`` asks both releases, else the newer only.
+As in :mod:`tests.oracle.test_lint_examples` for the static graph: where a release accepts the good example, it refuses
+the bad one
+if lint reports that the run stops, at the step that lint names; and lint reports everything that it refuses, by some check.
+``MS_TUNE_TEST_MORE=1`` runs both releases, otherwise the newer only.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def models(oracle: pynative.Oracle) -> Iterator[Models]:
 
 
 def whole(example: str) -> dict[str, Any]:
-    """An example with what every config has to have."""
+    """Return an example with the settings that every config needs."""
     values = filled(yaml.safe_load(example), _SOUND)
     if str(values["model"].get("model_type")) in _WITH_EXPERTS:
         values["model"].setdefault("moe_grouped_gemm", True)  # all that the dynamic graph has
@@ -72,7 +73,7 @@ def whole(example: str) -> dict[str, Any]:
 
 
 def refusal(oracle: pynative.Oracle, models: Models, config: dict[str, Any]) -> tuple[str, str] | None:
-    """At which step a config is refused, and with what; None if it is taken."""
+    """Return the step at which a config is refused, and the exception; None if it is accepted."""
     step, cards = "load", 1
     for way in ("tensor", "pipeline", "context"):
         ways = config.get("parallelism", {}).get(f"{way}_parallel", 1)
@@ -100,7 +101,7 @@ def findings(text: str, version: str, check: Check, checks: tuple[Check, ...]) -
 
 
 def compare(oracle: pynative.Oracle, models: Models, check: Check) -> str:
-    """How the release and the check agree; they have to."""
+    """Return how the release and the check agree; assert that they do."""
     version = oracle._version[:3]
     if refusal(oracle, models, whole(check.good)) is not None:
         return "not comparable"

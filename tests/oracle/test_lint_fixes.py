@@ -1,8 +1,10 @@
-"""What fixes do to whole configs, as MindFormers itself reads them before and after.
+"""Compare complete configs before and after fixes, as MindFormers itself reads them.
 
-A safe fix may change nothing but the keys that it names: not the filled template, not the model's class, not what happens
-to a layer, not where the start stops. An unsafe one must not make a run stop that has started. Made again, nothing is left
-to do. The configs are those in the wheel of each release, with ``MS_TUNE_FIX_CORPUS`` every YAML file of that folder, too.
+A safe fix may change only the keys that it names: not the filled template, not the model's class, not the behaviour of
+a layer,
+not the step where the start stops. An unsafe one must not stop a run that started. A second run of the fixes changes
+nothing.
+The configs are those in the wheel of each release, with ``MS_TUNE_FIX_CORPUS`` every YAML file of that folder, too.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ framework = framework_of(VERSIONS, "static_child")
 
 
 def configs(version: str) -> Iterator[tuple[str, str]]:
-    """Every config with its name."""
+    """Return every config with its name."""
     yield from wheels.configs(version).items()
     for file in sorted(Path(CORPUS).rglob("*.y*ml"))[::STEP] if CORPUS else ():
         yield file.name, file.read_bytes().decode(errors="replace")
@@ -54,7 +56,7 @@ def linted(text: str, version: str, fix: Literal["safe", "unsafe"] | None) -> Fi
 
 
 def without(value: Any, names: set[str]) -> Any:  # noqa: ANN401 - whatever YAML holds
-    """Values without the keys of these names, and without sections in which nothing is left."""
+    """Return values without keys of these names, and without sections that become empty."""
     if isinstance(value, dict):
         left = {key: without(one, names) for key, one in value.items() if key not in names}
         return {key: one for key, one in left.items() if one not in ({}, None)}
@@ -62,7 +64,7 @@ def without(value: Any, names: set[str]) -> Any:  # noqa: ANN401 - whatever YAML
 
 
 def names_of(report: FileReport, *, unsafe: bool) -> set[str]:
-    """The keys that fixes are about, by their last names."""
+    """Return the last parts of the keys that fixes change."""
     fixes = (finding.fix for finding in report.findings if finding.fix and (unsafe or finding.fix.safe))
     return {str(item) for fix in fixes for change in fix.changes for item in (change.path[-1:])}
 
@@ -77,7 +79,7 @@ def reading(framework: Framework, text: str, names: set[str]) -> dict[str, Any]:
 
 
 def wrong_with(framework: Framework, text: str, seen: Counter[str]) -> Iterator[str]:
-    """What is wrong with the fixes of a config."""
+    """Return the faults of the fixes of a config."""
     version = framework.version
     plain = linted(text, version, None)
     if plain is None:

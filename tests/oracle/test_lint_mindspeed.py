@@ -1,6 +1,6 @@
-"""What lint calls an error in MindSpeed-Core-MS configs against what loading them raises.
+"""Compare lint's errors in MindSpeed-Core-MS configs with the exceptions of loading them.
 
-The packaged templates, with one or two settings changed or taken out, are loaded by the real ``init_configs_from_yaml`` with
+The packaged templates, with one or two settings changed or removed, are loaded by the real ``init_configs_from_yaml`` with
 MindSpore's real argument checks (see :mod:`tests.oracle.mindspeed_config`).
 """
 
@@ -93,14 +93,14 @@ REQUIRED_KEYS = [".".join(key.path) for key in tables(Dialect.MINDSPEED_MS) if k
 
 @cache
 def templates() -> tuple[dict[str, Any], ...]:
-    """The packaged configs of the dialect."""
+    """Return the packaged configs of the dialect."""
     folder = data_folder("yaml_templates") / "mindspeed_ms"
     files = sorted(Path(str(folder)).glob("*.yaml"))
     return tuple(yaml.safe_load(file.read_text(encoding="utf-8")) for file in files)
 
 
 def changed(config: dict[str, Any], key: Key, value: object) -> dict[str, Any]:
-    """The config with another value for a key, or without it."""
+    """Return the config with another value for a key, or without it."""
     config = copy.deepcopy(config)
     section: dict[str, Any] = config
     for part in key.path[:-1]:
@@ -115,7 +115,7 @@ def changed(config: dict[str, Any], key: Key, value: object) -> dict[str, Any]:
 
 
 def random_config(random: Random) -> dict[str, Any]:
-    """A template with many of its keys left out, and one or two changed."""
+    """Return a template with many of its keys left out, and one or two changed."""
     # What has no default stays most of the time: without it nothing else is looked at.
     config = left_out(random, random.choice(templates()), REQUIRED_KEYS if random.random() < 0.7 else ())
     keys = [
@@ -144,7 +144,7 @@ def wheel() -> str:
 
 
 def raised_by_framework(wheel: str, texts: list[str]) -> list[str | None]:
-    """What loading each config raises."""
+    """Return the exception of loading each config."""
     done = subprocess.run(
         [sys.executable, str(mindspeed_config.__file__), wheel],
         input="".join(f"{json.dumps(text)}\n" for text in texts),
@@ -157,13 +157,13 @@ def raised_by_framework(wheel: str, texts: list[str]) -> list[str | None]:
 
 
 def errors(text: str) -> list[str]:
-    """Lint's errors."""
+    """Return lint's errors."""
     found = lint(parse_source(text, Path("a.yaml")), Dialect.MINDSPEED_MS, built_in(Dialect.MINDSPEED_MS), version=None)
     return [f"{one.id} {one.message.say(Language.EN)}" for one in found if one.severity is Severity.ERROR]
 
 
 def differs(raised: str | None, expected: list[str]) -> bool:
-    """Whether loading raises and lint is silent, or lint tells of an error in loading where there is none."""
+    """Return whether loading fails without an error of lint, or succeeds with an error of lint about loading."""
     return not expected if raised else any(one.partition(" ")[0] not in _LATER for one in expected)
 
 

@@ -1,8 +1,9 @@
-"""Real files with one planted defect each: nearly all are found, and none is explained by something else.
+"""Lint real files with one inserted defect each: nearly all are found, and none is explained by another cause.
 
-``MS_TUNE_ORACLE_PLANTED=190`` is how many. The configs are those of the wheels and our templates;
-``MS_TUNE_MEGATRON_SOURCES`` has scripts (``RELEASE/MindSpeed-LLM``), and ``MS_TUNE_ORACLE_PROGRAMS`` is a folder of programs
-with MindSpore. ``MS_TUNE_ORACLE_SEED`` draws other ones.
+``MS_TUNE_ORACLE_PLANTED=190`` sets the number. The configs are those of the wheels and ms-tune's templates;
+``MS_TUNE_MEGATRON_SOURCES`` has scripts (``RELEASE/MindSpeed-LLM``), and ``MS_TUNE_ORACLE_PROGRAMS`` is a folder of
+programs
+with MindSpore. ``MS_TUNE_ORACLE_SEED`` draws others.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.skipif(not MANY, reason="MS_TUNE_ORACLE_PLANTED says ho
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A real file, what is planted in its kind, and the release it is for."""
+    """A real file, the defects for its kind, and its release."""
 
     name: str
     text: str
@@ -53,7 +54,7 @@ class File:
 
 @cache
 def files() -> tuple[tuple[File, ...], ...]:
-    """The files by kind; kinds of which nothing is at hand are left out."""
+    """Return the files by kind; kinds without files are left out."""
     kinds = (tuple(_configs()), tuple(_templates("mindspeed_ms", planted.CORE)), tuple(_scripts()), tuple(_programs()))
     static, *others = kinds
     dynamic = tuple(file for file in static if file.forms is planted.DYNAMIC)
@@ -96,12 +97,12 @@ def _programs() -> Iterator[File]:
 
 
 def describe_finding(finding: Diagnostic) -> tuple[str, str]:
-    """What is said of a place, wherever it stands."""
+    """Return the text of a finding without its position."""
     return finding.id, finding.message.say(Language.EN)
 
 
 def heard(file: File, text: str, folder: Path) -> tuple[Diagnostic, ...]:
-    """What is found in a text that stands in the place of a file."""
+    """Return the findings in a text that replaces a file."""
     path = folder / Path(file.name).name
     path.write_text(text, encoding="utf-8")
     report = lint_files(path, request=LintRequest(framework_version=file.release, settings=False, baseline=False))

@@ -1,9 +1,11 @@
-"""Single slips in the frameworks' own configs, sorted into harmful and harmless by MindFormers' own reading.
+"""Insert single slips into the frameworks' own configs, classified as harmful or harmless by MindFormers' own reading.
 
-``MS_TUNE_ORACLE_SLIPS=300`` is how many, ``MS_TUNE_ORACLE_SEED`` draws others. A slip does harm if the start stops that did not
-stop before, or if anything but the slipped place is read in another way: the filled template, the model's configuration from
-which the network is built, what is done to each layer. A value that is taken as it stands is its author's business: it is
-counted on its own, because no reader can tell it from one that was meant.
+``MS_TUNE_ORACLE_SLIPS=300`` sets the number, ``MS_TUNE_ORACLE_SEED`` draws others. A slip is harmful if the start stops
+only with
+it, or if anything except the changed place is read differently: the filled template, the model's configuration from
+which the
+network is built, the effect on each layer. An accepted value of the changed key itself is counted separately, because no
+reader can distinguish it from an intended one.
 """
 
 from __future__ import annotations
@@ -38,13 +40,13 @@ framework = framework_of(_RELEASES, "static_child")
 
 
 def configs(version: str) -> list[tuple[str, str]]:
-    """The configs of a wheel that train a static graph."""
+    """Return the configs of a wheel that train a static graph."""
     texts = [(name, text) for name, text in wheels.configs(version).items() if "predict" not in name]
     return [(name, text) for name, text in texts if re.search(r"(?m)^parallel_config:", text)]
 
 
 def slip(text: str, random: Random) -> tuple[str, str, str, str]:
-    """A text with one slip: what kind it is, the key, what the key is now, and the text."""
+    """Return a text with one slip: its kind, the key, its new value, and the text."""
     place = random.choice(list(_LINE.finditer(text)))
     before, key, value, after = place.groups()
     kind = random.choice(("key", "type", "list", "word", "negative"))
@@ -66,7 +68,7 @@ def slip(text: str, random: Random) -> tuple[str, str, str, str]:
 
 
 def harm(framework: Framework, before: dict[str, Any], text: str, names: set[str]) -> str:
-    """What a slip does: ``stops``, ``lost`` (another place or the built model differs), ``taken`` as it stands, or ``nothing``."""
+    """Return the effect of a slip: ``stops``, ``lost`` (another place or the built model differs), ``taken`` as it is, or ``nothing``."""
     after = framework.ask(text)
     if after.get("error"):
         return "stops"
@@ -108,6 +110,6 @@ def test_harmful_slips_are_reported(framework: Framework, capsys: pytest.Capture
 
 
 def _count_findings(text: str, version: str) -> Counter[tuple[str, str]] | None:
-    """What is said of a config; None if it is refused as a whole."""
+    """Count the findings of a config; None if it is refused as a whole."""
     report = linted(text, version, None)
     return None if report is None else Counter((one.id, str(one.message)) for one in report.findings)

@@ -1,4 +1,4 @@
-"""What lint calls an error against what MindFormers does: every error stops the run, and what stops a run is an error.
+"""Compare lint's errors with MindFormers' behaviour: every error stops the run, and everything that stops a run is an error.
 
 Each random config is started with the code inside the wheel (see :mod:`tests.oracle.framework_child`) and linted for the
 same release.
@@ -44,7 +44,7 @@ framework = framework_of(VERSIONS)
 
 
 def errors(text: str, version: str) -> list[str]:
-    """What lint calls errors in a config, and every check that failed itself."""
+    """Return lint's errors in a config, and every check that failed itself."""
     findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, CHECKS, version)
     ids = [one for one in findings if one.severity is Severity.ERROR or one.id == "MST001"]
     ids = [one for one in ids if one.id not in TRAPS]
@@ -56,7 +56,7 @@ _UNSEEN = (" 0 layers", "'train_dataset.data_loader' needs", "MST569")
 
 
 def compare(framework: Framework, text: str) -> str:
-    """How the two answer; they have to agree."""
+    """Return how both answer; assert that they agree."""
     refusal, reported = framework.refusal(text), errors(text, framework.version)
     assert not any(one.startswith("MST001") for one in reported), f"{reported}\n{text}"
     if not refusal:

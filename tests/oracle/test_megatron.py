@@ -1,4 +1,4 @@
-"""The arguments that stand in the data are those of the sources, where these are at hand."""
+"""Compare the arguments in the data with the sources, where these are available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ms-tune says of the layers of a program is what the frameworks' own code does with its arguments."""
+"""Compare the layers of a program in ms-tune with the frameworks' own code for its arguments."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_no_file_of_arguments_passes(release: str, tmp_path: Path) -> None:
 
 
 def yaml_arguments(release: str, without: set[str]) -> dict[str, object]:
-    """Every argument that a release knows, with its default, but for some."""
+    """Return every argument that a release knows with its default, except some."""
     found: dict[str, object] = {"world_size": 1, "rank": 0, **_BESIDE}
     for dest, names in names_by_dest(release).items():
         defaults = [one.default for name in names for one in definitions(name, release) if one.dest == dest]

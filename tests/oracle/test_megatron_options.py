@@ -1,6 +1,6 @@
-"""What the checklist says of options, held against the code (as :mod:`tests.oracle.megatron_layers` runs it).
+"""Compare the checklist's options with the code (as :mod:`tests.oracle.megatron_layers` runs it).
 
-Pairs of options are refused by it; options that the checklist calls set anew are what they are in any case.
+The code refuses pairs of options; options that the checklist calls overridden have their fixed value in any case.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _PAIRS = [
 
 
 def words(release: str, settings: dict[str, str]) -> list[str] | None:
-    """Settings as arguments; None where the release does not know one."""
+    """Return settings as arguments; None if the release does not know one."""
     found = []
     for dest, value in settings.items():
         names = sorted(names_by_dest(release).get(dest, ()), key=lambda one: one.startswith("--no-"))
@@ -78,7 +78,7 @@ def settings_of(*terms: str) -> dict[str, str]:
 
 
 def case(release: str, one: str, other: str, *, together: bool) -> list[str] | None:
-    """A program with the first option of a pair, and with the second or without."""
+    """Return a program with the first option of a pair, and with or without the second."""
     beside = settings_of(*(_EXPERTS if "moe" in one + other else ()), *_BESIDE.get(one, ()), *_BESIDE.get(other, ()))
     asked = settings_of(one, other) if together else settings_of(one)
     left_out = set() if together or "=" in other else {other}
@@ -107,7 +107,7 @@ def test_the_code_stops_over_a_pair_and_over_nothing_else(release: str) -> None:
 
 
 def _default_differs(release: str, other: str) -> bool:
-    """Whether leaving the second option out leaves it unlike what the pair says."""
+    """Return whether the second option's default differs from the value in the pair."""
     dest, equals, value = other.partition("=")
     return not equals or all(
         one.default != value for name in names_by_dest(release)[dest] for one in definitions(name, release)

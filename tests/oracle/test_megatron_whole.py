@@ -1,4 +1,4 @@
-"""What checks say that a whole training script lacks is what the frameworks' own code stops over."""
+"""Check that the frameworks' own code stops over the arguments that checks report as missing in a training script."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SPLITS = ("0", "1", "949", "50", "0.5", ".5", "1.2.3", "a", "-1", "1e2", "")
 
 
 def lint_ids(words: list[str], release: str) -> set[str]:
-    """The checks that find something in a script with these arguments."""
+    """Return the checks that find something in a script with these arguments."""
     text = f"torchrun --nproc_per_node 1 pretrain_gpt.py {' '.join(words)}\n"
     commands = commands_in(Path("pretrain.sh"), text, release)
     checks = built_in(Dialect.MEGATRON)
@@ -59,7 +59,7 @@ def test_what_is_missing_or_gone_stops_the_program(release: str) -> None:
 
 @pytest.fixture
 def core(monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a framework's module is of no type here
-    """Modules of Megatron-LM's core by their names, each alone: what they import of torch is a stand-in."""
+    """Import modules of Megatron-LM's core by name, each alone, with a stand-in for torch."""
     folder = Path(os.environ[SOURCES], "2.3", "Megatron-LM", "megatron", "core")
 
     def module(name: str) -> Any:  # noqa: ANN401 - as above

@@ -1,6 +1,6 @@
-"""``migrate`` against the frameworks: its table's targets, every training config that MindFormers 1.6 to 1.9 ships, and random ones.
+"""Compare ``migrate`` with the frameworks: the targets of its table, every training config of MindFormers 1.6 to 1.9, and random ones.
 
-What comes out is loaded by the real ``TrainConfig``, built by the real model classes, and compared layer by layer: MindFormers'
+The result is loaded by the real ``TrainConfig``, built by the real model classes, and compared layer by layer: MindFormers'
 own ``LayerSetting`` on the old side, its ``apply_ac`` and ``PpLayerSetting`` on the new one.
 """
 
@@ -84,13 +84,13 @@ class Sides:
         self._models = models
 
     def loads(self, config: dict[str, Any]) -> None:
-        """``TrainConfig`` takes the file, and the model's class and network its section."""
+        """Check that ``TrainConfig`` accepts the file, and the model's class and network its section."""
         self.dynamic._config["TrainConfig"].from_dict(copy.deepcopy(config))
         made = self._models.make(config["model"])
         assert made.error is None, (made.error, made.text)
 
     def same_layers(self, source: SourceFile, release: str, config: dict[str, Any]) -> int:
-        """The layers of both sides: stage, chunk, and whether all of them is recomputed."""
+        """Compare the layers of both sides: stage, chunk, and full recomputation."""
         old = self.run_framework(source, release)
         assert old.exception is None, old.text
         model = config["model"]
@@ -111,7 +111,7 @@ class Sides:
 
     @staticmethod
     def run_framework(source: SourceFile, release: str) -> layer_setting.Outcome:
-        """What the old side's own code makes of a config."""
+        """Return the result of the old side's own code for a config."""
         inputs = read_recompute(source, release)
         values = dict(zip(KEYS, copy.deepcopy(tuple(inputs.values)), strict=True))
         return layer_setting.Oracle(release).ask(inputs, values)
@@ -127,7 +127,7 @@ def sides(request: pytest.FixtureRequest) -> Iterator[Sides]:
 
 
 def shipped() -> dict[str, tuple[str, str]]:
-    """Every training config of the wheels, each text once: its name with the release that it is first in, and both."""
+    """Return every training config of the wheels once: its name with its first release, and both."""
     found: dict[str, tuple[str, str]] = {}
     texts = set()
     for release in SHIPPED:
@@ -142,7 +142,7 @@ def shipped() -> dict[str, tuple[str, str]]:
 
 
 def checked(source: SourceFile, release: str, target: str, model_config: Path | None = None) -> Migration:
-    """A migration of which every key has its fate."""
+    """Migrate a config, and check that every key has a fate."""
     found = migrate_source(source, target, version=release, model_config=model_config)
     assert len(found.entries) == len(list(list_leaves(source.data)))
     return found
@@ -227,7 +227,7 @@ def test_shipped_configs_with_their_models_folder(sides: Sides, tmp_path: Path) 
 
 
 def random_config(random: Random) -> dict[str, Any]:
-    """The example with another placement, lists, batch and model."""
+    """Return the example with another placement, lists, batch and model."""
     config: dict[str, Any] = yaml.safe_load(SOURCE)
     model, parallel = config["model"]["model_config"], config["parallel_config"]
     stages, chunks = random.choice((1, 2, 4)), random.choice((1, 1, 2))

@@ -1,6 +1,6 @@
-"""``migrate`` operator by operator: what both graphs' own code tells every part of every layer, with random lists and missing keys.
+"""Compare ``migrate`` operator by operator: the settings that both graphs' own code makes, with random lists and missing keys.
 
-An operator that the two sides treat differently must be asked about, or the proof must not hold.
+An operator that the two sides treat differently must lead to a question, or the proof must fail.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OPERATORS = (
 
 
 def chosen_layers(random: Random, config: dict[str, Any]) -> Any:  # noqa: ANN401 - a switch, or lists of numbers
-    """Layers as the lists of recompute name them: counts of each cell, or with swap their numbers."""
+    """Return layers in the form of recompute lists: counts per cell, or with swap their numbers."""
     model, stages = config["model"]["model_config"], config["parallel_config"]["pipeline_stage"]
     chunks, layers = model["pp_interleave_num"], model["num_hidden_layers"]
     if model.get("swap") or model.get("cpu_offloading"):
@@ -49,7 +49,7 @@ def chosen_layers(random: Random, config: dict[str, Any]) -> Any:  # noqa: ANN40
 
 
 def random_swap(random: Random, layers: int) -> dict[str, Any]:
-    """Whole layers and operators that go to the host, as such a model is told: in its own settings, under either name."""
+    """Return swap settings of whole layers and operators, in the model's own section, under either name."""
 
     def some() -> Any:  # noqa: ANN401 - a switch or numbers
         return random.choice((True, sorted(random.sample(range(layers), random.randint(1, layers)))))
@@ -67,7 +67,7 @@ def random_swap(random: Random, layers: int) -> dict[str, Any]:
 
 
 def with_operators(random: Random) -> dict[str, Any]:
-    """A random config with lists of all kinds, and without some keys."""
+    """Return a random config with lists of all kinds, and without some keys."""
     config = random_config(random)
     model, recompute = config["model"]["model_config"], config["recompute_config"]
     if random.random() < 0.5:
@@ -101,7 +101,7 @@ def with_operators(random: Random) -> dict[str, Any]:
 
 
 def judged(text: str, release: str, target: str, oracle: pynative.Oracle) -> tuple[str, int]:
-    """What becomes of a config, and how many operators were compared.
+    """Return the outcome for a config, and the number of compared operators.
 
     Args:
         text: The config.

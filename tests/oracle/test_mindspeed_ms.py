@@ -1,4 +1,4 @@
-"""ms-tune against the code of MindSpeed-Core-MS r0.1.0, as the wheel of MindFormers 1.6.0 holds it."""
+"""Compare ms-tune with the code of MindSpeed-Core-MS r0.1.0 in the wheel of MindFormers 1.6.0."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_the_split_of_the_real_code(  # noqa: PLR0913 - a case and who is asked
 
 
 def test_what_chunks_of_one_config_object_forget(oracle: mindspeed_ms.Oracle) -> None:
-    """A training script that keeps the config hands every chunk the same object, which the first one has changed."""
+    """A training script that keeps the config passes the same object to every chunk, and the first one has changed it."""
     config = {
         "parallel_config": {
             "pipeline_model_parallel_size": 2,

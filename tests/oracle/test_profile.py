@@ -1,4 +1,4 @@
-"""Profiles that MindSpore's own exporter wrote are read as those of torch_npu's form, of the same events."""
+"""Check that profiles of MindSpore's own exporter are read like those in torch_npu's format of the same events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.mindspore
 
 
 def exported(step: profiles.Step, folder: Path, operators: Sequence[str] = ()) -> Path:
-    """The events through MindSpore's exporter; with the operators that launched the kernels, in their order."""
+    """Export the events with MindSpore's exporter; with the operators that launched the kernels, in order."""
     names = {
         DEVICE: "Ascend Hardware",
         HCCL: "HCCL",

@@ -1,4 +1,4 @@
-"""ms-tune against the source of the dynamic graph in the MindFormers wheels 2.0.0 and 2.1.0."""
+"""Compare ms-tune with the source of the dynamic graph in the MindFormers wheels 2.0.0 and 2.1.0."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ oracle = pynative.oracle_of("2.0.0", "2.1.0")
 
 
 def plan_of(config: dict[str, Any], layers: int, mtp: int, version: str, modules: list[str]) -> LayerPlan:
-    """The plan with the modules of the layers known."""
+    """Return the plan with known modules of the layers."""
     text = text_of({**config, "model": {"num_layers": layers, "mtp_num_layers": mtp}})
     source = parse_source(text, Path("config.yaml"))
     try:
@@ -80,7 +80,7 @@ def assert_same(  # noqa: PLR0913, PLR0917 - a case and who is asked
 
 
 def assert_same_layers(plan: LayerPlan, outcome: Outcome, layers: int, version: str, *, kept: bool = True) -> None:
-    """Every layer alike. Without ``kept``: patterns that may be meant for communication and match no module are left out."""
+    """Assert that every layer is equal. Without ``kept``, patterns that may be for communication and match no module are left out."""
     assert plan.placement is not None
     counts = [last - first + 1 for first, last in outcome.ranges]
     assert [count for row in plan.placement for count in row] == counts

@@ -1,4 +1,4 @@
-"""What MindSpeed-Core-MS is documented to run with, against its own scripts and README."""
+"""Compare the documented versions for MindSpeed-Core-MS with its own scripts and README."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tables say of the arguments of classes, held against the real classes of the installed MindFormers."""
+"""Compare the tables of classes' arguments with the real classes of the installed MindFormers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trees that come with ms-tune against the layers of real networks."""
+"""Compare the package's trees with the layers of real networks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""What ms-tune says of whole configs of the dynamic graph whose keys are left out, against the real classes and functions.
+"""Compare ms-tune's result for complete dynamic-graph configs with missing keys with the real classes and functions.
 
-The text of a config goes to both sides: to ms-tune as it is, and to the code inside the wheel, where the model's own
-config class, its conversion and its network class say how many layers there are and which have experts, and ``apply_ac``
-sets them. The cells of a layer are those of our trees, which are built from real networks.
+Both sides get the text of a config: ms-tune unchanged, and the code inside the wheel, where the model's own config
+class, its
+conversion and its network class state the number of layers and which have experts, and ``apply_ac`` sets them. The
+cells of a
+layer are those of ms-tune's trees, which come from real networks.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Release:
         return [*near, "mlp..*", ".*linear_fc1", "(mlp|self_attention)", r"self_attention\..*proj.*", "nothing"]
 
     def make_network(self, section: dict[str, Any]) -> Network:
-        """What the model's classes say; where they refuse for want of a key that has no part in layers, with that key."""
+        """Return the result of the model's classes; a missing key that does not concern layers is added."""
         found = self._models.make(section)
         kind = str(section.get("model_type"))
         if found.error is None or kind not in ARCHITECTURES:
@@ -64,7 +66,7 @@ class Release:
         return self._models.make({**section, "architectures": ARCHITECTURES[kind], "moe_grouped_gemm": True})
 
     def layer(self, kind: str, made: Network, number: int) -> Tree:
-        """The tree of a layer."""
+        """Return the tree of a layer."""
         kinds = self.kinds[kind]
         if number < made.layers:
             return kinds[-1 if len(kinds) == 1 else int(made.experts[number])]
@@ -85,7 +87,7 @@ def release(request: pytest.FixtureRequest) -> Iterator[Release]:
 
 
 def two_counts(text: str, version: str) -> str:
-    """What ms-tune says of a config whose number of layers the release refuses, for it stands there under the same setting."""
+    """Check the problem that ms-tune reports for a config whose number of layers the release refuses, as two names set it."""
     source = parse_source(text, Path("config.yaml"))
     written = model_of(source, Dialect.MINDFORMERS_PYNATIVE, version).written_fields("num_layers")
     if len({field.value for field in written}) > 1:
@@ -99,7 +101,7 @@ def two_counts(text: str, version: str) -> str:
 
 
 def compare(release: Release, config: dict[str, Any]) -> str:
-    """How the two answer; they have to agree."""
+    """Return how both answer; assert that they agree."""
     text, data = text_of(config), as_read(config)
     made = release.make_network(data["model"])
     if made.error is not None and made.two_counts:

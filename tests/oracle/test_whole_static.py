@@ -1,7 +1,8 @@
-"""What ms-tune says of whole configs of the static graph whose keys are left out, against the real classes and functions.
+"""Compare ms-tune's result for complete static-graph configs with missing keys with the real classes and functions.
 
-The text of a config goes to both sides: to ms-tune as it is, and to a process (:mod:`tests.oracle.static_child`) in which
-the code inside the wheel reads it, builds the model's config and sets the layers, which are made of our trees.
+Both sides get the text of a config: ms-tune unchanged, and a process (:mod:`tests.oracle.static_child`) in which the
+code inside
+the wheel reads it, builds the model's config and sets the layers, which are made from ms-tune's trees.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def plan_of(text: str, version: str) -> LayerPlan | ConfigError:
 
 
 def did(layer: LayerSpec) -> dict[str, bool]:
-    """What a layer does, by ms-tune."""
+    """Describe the behaviour of a layer by ms-tune."""
     full = layer.recompute is RecomputeMode.FULL
     return {
         "full": full,
@@ -70,7 +71,7 @@ def did(layer: LayerSpec) -> dict[str, bool]:
 
 
 def compare(framework: Framework, text: str) -> str:
-    """How the two answer; they have to agree."""
+    """Return how both answer; assert that they agree."""
     answer, plan = framework.ask(text), plan_of(text, framework.version)
     step = str(answer.get("step", "fine"))
     if isinstance(plan, ConfigError):
@@ -110,7 +111,7 @@ def compare(framework: Framework, text: str) -> str:
 
 
 def remedied(framework: Framework, text: str) -> str:
-    """Where MindFormers stops at the layers, and there are values with which it goes on: it must go on with them."""
+    """Check that MindFormers accepts the proposed values where it stops at the layers."""
     source = parse_source(text, Path("a.yaml"))
     plan = plan_of(text, framework.version)
     if isinstance(plan, ConfigError) or plan.failure is None or framework.ask(text).get("step") != "layers":
@@ -152,7 +153,7 @@ def test_random_configs(framework: Framework, capsys: pytest.CaptureFixture[str]
 
 
 def test_sections_that_are_nothing(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whether ``[]``, ``0`` or ``''`` is a section depends on which of them it is and on the mode, if any is written."""
+    """Whether ``[]``, ``0`` or ``''`` counts as a section depends on the section and on the mode, if any is written."""
     seen: Counter[str] = Counter()
     for number in range(CASES):
         random = Random(f"nothing/{SEED}/{number}")  # noqa: S311 - reproducible cases

@@ -1,4 +1,4 @@
-"""The released MindFormers: their wheels, fetched when first asked for, from which single sources are read."""
+"""Provide the wheels of MindFormers releases, downloaded when first needed, from which single sources are read."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _SECONDS = 60
 
 
 def folder() -> Path:
-    """Where the wheels are kept; ``MS_TUNE_ORACLE_WHEELS`` names another place."""
+    """Return the folder of the wheels; ``MS_TUNE_ORACLE_WHEELS`` sets another one."""
     given = os.environ.get("MS_TUNE_ORACLE_WHEELS")
     return Path(given) if given else Path(tempfile.gettempdir()) / "ms-tune-oracle-wheels"
 
 
 @cache
 def wheel(version: str) -> Path | str:
-    """The wheel of a release, or why there is none."""
+    """Return the wheel of a release, or why there is none."""
     release = RELEASES[version]
     found = sorted(folder().glob(f"mindformers-{release}-*.whl"))
     if found:
@@ -47,19 +47,19 @@ def wheel(version: str) -> Path | str:
 
 @cache
 def opened(path: Path) -> zipfile.ZipFile:
-    """A wheel, open until the process ends: its list of files takes longer to read than any of them."""
+    """Return an open wheel, which stays open until the process ends: reading its file list takes longer than reading a file."""
     return zipfile.ZipFile(path)
 
 
 def source(version: str, path: str) -> str:
-    """The text of a file below ``mindformers/`` in a release."""
+    """Return the text of a file below ``mindformers/`` in a release."""
     found = wheel(version)
     assert isinstance(found, Path)
     return opened(found).read(f"mindformers/{path}").decode()
 
 
 def configs(version: str) -> dict[str, str]:
-    """The texts of the configs that come with a release, by name."""
+    """Return the texts of a release's configs, by name."""
     found = wheel(version)
     assert isinstance(found, Path)
     names = sorted(name for name in opened(found).namelist() if name.endswith((".yaml", ".yml")))

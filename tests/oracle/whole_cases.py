@@ -1,4 +1,4 @@
-"""Random whole configs whose keys are left out at random, so that the framework's own defaults decide."""
+"""Generate random complete configs with randomly missing keys, so that the framework's own defaults decide."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OTHERS = {"layers": ("num_layers", "n_layer"), "mtp": ("mtp_num_layers", "mtp_d
 
 
 def without_some(random: Random, section: dict[str, Any], chance: float | None = None) -> dict[str, Any]:
-    """The section with each of its keys left out with a probability."""
+    """Return the section with each of its keys left out with a probability."""
     return {key: value for key, value in section.items() if random.random() >= (DROP if chance is None else chance)}
 
 
@@ -48,7 +48,7 @@ SECTIONS = (
 
 
 def left_out(random: Random, config: dict[str, Any], needed: Iterable[str] = ()) -> dict[str, Any]:
-    """The config with the keys of these sections left out with a probability; what is needed stays."""
+    """Return the config with keys of these sections left out with a probability; required keys stay."""
 
     def less(section: dict[str, Any], path: str) -> dict[str, Any]:
         kept = without_some(random, section) if path in SECTIONS else section
@@ -60,7 +60,7 @@ def left_out(random: Random, config: dict[str, Any], needed: Iterable[str] = ())
 
 
 def model_section(random: Random, kinds: Iterable[str], layers: int, mtp: int) -> dict[str, Any]:
-    """A model's section as it might be written, with all that decides about its layers."""
+    """Return a plausible section of a model, with all settings that concern its layers."""
     kinds = tuple(kinds)
     kind = random.choice(kinds)
     network = ARCHITECTURES[kind if random.random() < 0.95 else random.choice(kinds)]  # seldom that of another model
@@ -97,12 +97,12 @@ def model_section(random: Random, kinds: Iterable[str], layers: int, mtp: int) -
 
 
 def dynamic_config(random: Random, version: str, patterns: dict[str, list[str]]) -> dict[str, Any]:
-    """A config of the dynamic graph.
+    """Return a config of the dynamic graph.
 
     Args:
-        random: Where chance comes from.
+        random: The random source.
         version: The release.
-        patterns: What may be named inside the layers of each model; patterns are taken from it.
+        patterns: Names inside the layers of each model, from which patterns are made.
     """
     config, layers, mtp = pynative_cases.random_config(random, version)
     model = model_section(random, tuple(patterns), layers, mtp)
@@ -117,7 +117,7 @@ def dynamic_config(random: Random, version: str, patterns: dict[str, list[str]])
 
 
 def renamed(random: Random, value: Any, patterns: list[str]) -> Any:  # noqa: ANN401 - sound or not
-    """The value with its patterns replaced, most of the time."""
+    """Return the value with its patterns replaced, usually."""
     if isinstance(value, dict):
         known = {"select_module", "exclude_op"}
         made: dict[Any, Any] = {}
@@ -147,7 +147,7 @@ LEGACY_PATTERNS: list[Any] = SETTINGS["patterns_legacy"]
 
 
 def static_config(random: Random, version: str) -> dict[str, Any]:
-    """A config of the static graph."""
+    """Return a config of the static graph."""
     config = lint_cases.random_config(random, version, 0.1)
     config["use_parallel"] = True  # as the launcher says on the command line
     model = config.get("model")
@@ -180,7 +180,7 @@ def static_config(random: Random, version: str) -> dict[str, Any]:
 
 
 def in_model_folder(random: Random, config: dict[str, Any], version: str, folder: Path) -> dict[str, Any]:
-    """The config with some of its model, and some that says otherwise, in the ``config.json`` of a folder."""
+    """Return the config with some of its model, and some different values, in the ``config.json`` of a folder."""
     model = config.get("model")
     section = model.get("model_config") if isinstance(model, dict) else None
     if not isinstance(model, dict) or not isinstance(section, dict):
@@ -201,7 +201,7 @@ def in_model_folder(random: Random, config: dict[str, Any], version: str, folder
 
 
 def _place(random: Random, config: dict[str, Any], version: str) -> None:
-    """Have the layers that there are now, few or many, placed as they can be."""
+    """Make the placement valid for the new number of layers."""
     source = parse_source(cases.text_of(config), Path("a.yaml"))
     model = model_of(source, Dialect.MINDFORMERS, version)
     layers, stages = model.number("num_layers"), source.get(("parallel_config", "pipeline_stage"), 1)
@@ -215,7 +215,7 @@ def _place(random: Random, config: dict[str, Any], version: str) -> None:
 
 
 def _with_patterns(random: Random, section: dict[str, Any], patterns: Sequence[str]) -> dict[str, Any]:
-    """The section with patterns that mean something to the model."""
+    """Return the section with patterns that match operators of the model."""
     made: dict[str, Any] = {}
     for key, value in section.items():
         made[key] = value

@@ -1,4 +1,4 @@
-"""Placement problems of our own, an optimum by brute force, and problems whose best height is known as they are cut."""
+"""Provide placement problems, an optimum by brute force, and problems whose optimum is known by construction."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def faults(plan: PackingPlan) -> list[PackingFault]:
 
 
 def live_sum(rows: Sequence[Row]) -> int:
-    """The largest live sum, tick by tick."""
+    """Return the largest live sum, tick by tick."""
     return max(
         (sum(size for low, high, size, _ in rows if low <= tick < high) for tick, _, _, _ in rows),
         default=0,
@@ -42,7 +42,7 @@ def live_sum(rows: Sequence[Row]) -> int:
 
 
 def optimum(rows: Sequence[Row]) -> int:
-    """The lowest height: in some order, putting each block as low as it goes is best."""
+    """Return the optimal height: for some order, placing each block as low as possible is optimal."""
     return min(_height(order) for order in permutations(rows))
 
 
@@ -58,7 +58,7 @@ def _height(order: Sequence[Row]) -> int:
 
 @st.composite
 def small_problems(draw: st.DrawFn, most: int = 6) -> list[Row]:
-    """Up to ``most`` blocks that often meet; some are alike, some aligned."""
+    """Draw up to ``most`` blocks that often overlap in time; some are equal, some aligned."""
     rows = []
     for _ in range(draw(st.integers(1, most))):
         low = draw(st.integers(0, 6))
@@ -69,7 +69,7 @@ def small_problems(draw: st.DrawFn, most: int = 6) -> list[Row]:
 
 @st.composite
 def problems(draw: st.DrawFn, most: int = 60) -> list[Row]:
-    """Many blocks of all sizes and lives."""
+    """Draw many blocks of all sizes and lifetimes."""
     count = draw(st.integers(1, most))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     low = random.integers(0, count, count)
@@ -80,7 +80,7 @@ def problems(draw: st.DrawFn, most: int = 60) -> list[Row]:
 
 
 def cut(count: int, width: int, height: int, seed: int) -> list[Row]:
-    """A rectangle of ticks and bytes, cut into pieces until there are so many: they fill ``height`` without a hole."""
+    """Cut a rectangle of ticks and bytes into this many pieces: they fill ``height`` without a hole."""
     random = np.random.default_rng(seed)
     pieces = [(0, width, 0, height)]
     while len(pieces) < count:
@@ -100,11 +100,11 @@ def cut(count: int, width: int, height: int, seed: int) -> list[Row]:
 
 
 def training(layers: int, steps: int, seed: int) -> tuple[list[Row], list[int]]:
-    """Blocks as a training run has them, and addresses for them that reach no higher than what is ever alive at once.
+    """Return blocks of a training run, with addresses up to the largest sum of live bytes only.
 
-    Weights stay for ever. Activations of the forward pass, few sizes and many times the same, are freed in the reverse
-    order in the backward pass: a stack. What is used for an operator or two lies above it. The logits at the turn are
-    the largest of these, so that nothing reaches above the stack's top and them: the lowest height is known.
+    Weights are permanent. Activations of the forward pass, of few repeated sizes, are freed in reverse order in the
+    backward pass: a stack. Temporary blocks of an operator or two are above it. The logits at the turn are the largest of
+    these, so that nothing is above the top of the stack and them: the optimal height is known.
     """
     random = np.random.default_rng(seed)
     kinds = 512 * np.unique(random.integers(1, 12_000, 24))

@@ -1,4 +1,4 @@
-"""Off-line placement against brute force, against problems whose best height is known, and on real traces."""
+"""Compare offline placement with brute force, with problems of known optimum, and on real traces."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def shared(name: str) -> list[Row]:
 
 
 class _Slow(CompiledEngine):
-    """An engine on a busy machine: as good, and late."""
+    """An engine with equal results that is slow."""
 
     def __init__(self, engine: CompiledEngine) -> None:
         self._engine = engine
@@ -170,7 +170,7 @@ class TestValid:
 class TestCapacity:
     @pytest.mark.slow
     def test_once_it_is_reached_less_is_not_looked_for_long(self) -> None:
-        """But for as long as is asked for."""
+        """The search continues only for the requested time."""
         rows = cut(400, 300, 1 << 20, 7)
         used: dict[float | None, float] = {}
         for seconds in (None, 1.6):
@@ -210,7 +210,7 @@ class TestKnownProblems:
     @pytest.mark.slow
     @pytest.mark.parametrize(("layers", "steps"), [(150, 2), (260, 3)])
     def test_a_training_run_is_planned_at_the_bound(self, engine: NumpyEngine, layers: int, steps: int) -> None:
-        """1,052 and 2,602 blocks of 25 sizes, as a static graph and a snapshot of an NPU have them."""
+        """1,052 and 2,602 blocks of 25 sizes, as in a static graph and a snapshot of an NPU."""
         rows, addresses = training(layers, steps, seed=layers)
         built = [Placed(*row, address) for row, address in zip(rows, addresses, strict=True)]
         assert find_faults(built) == []
@@ -257,7 +257,7 @@ PLACED = st.builds(
 
 
 def overlaps(a: Placed, b: Placed) -> bool:
-    """Byte by byte and tick by tick."""
+    """Return overlaps byte by byte and tick by tick."""
     ticks = set(range(a.lower, a.upper)) & set(range(b.lower, b.upper))
     return bool(ticks and set(range(a.address, a.address + a.size)) & set(range(b.address, b.address + b.size)))
 
@@ -284,7 +284,7 @@ def test_only_so_many_are_listed() -> None:
 
 
 def repeating(steps: int, blocks: int, seed: int, *, residents: int = 20) -> list[Row]:
-    """Weights, and steps that allocate and release the same every time."""
+    """Return weights, and steps with equal allocations and releases."""
     random = np.random.default_rng(seed)
     length = 2 * blocks
     end = 100 + steps * length + 50

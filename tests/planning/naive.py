@@ -1,6 +1,6 @@
-"""A pipeline played through pass by pass, and a stage's memory counted block by block: written apart from the package.
+"""Simulate a pipeline pass by pass, and count a stage's memory block by block, independently of the package.
 
-Nothing of ``ms_tune.planning`` but the frozen table is used. Orders come from ``tests.planning.orders``.
+Of ``ms_tune.planning`` only the frozen table is used. Orders come from ``tests.planning.orders``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def order_of(table: CostTable, stage: int) -> list[orders.Step]:
 
 
 def layers_of(table: CostTable, cells: Sequence[dict[RecomputeMode, int]]) -> list[list[tuple[int, RecomputeMode]]]:
-    """Of each cell its layers in their order: the run that each belongs to, and what it recomputes."""
+    """Return the layers of each cell in order: the group of each, and its recompute mode."""
     runs = [number for number, layer in enumerate(table.layers) for _ in range(layer.layer_count)]
     found, first = [], 0
     for cell in cells:
@@ -57,7 +57,7 @@ def layers_of(table: CostTable, cells: Sequence[dict[RecomputeMode, int]]) -> li
 
 
 def time_of(table: CostTable, cells: Sequence[dict[RecomputeMode, int]]) -> Fraction:
-    """How long a step takes: stages take turns at whatever pass they can do next."""
+    """Return the time of a step: stages in turn run any pass whose inputs are ready."""
     exact = {number: Fraction(repr(layer.forward)) for number, layer in enumerate(table.layers)}
     forward, backward = [], []
     for place, layers in enumerate(layers_of(table, cells)):
@@ -99,7 +99,7 @@ def time_of(table: CostTable, cells: Sequence[dict[RecomputeMode, int]]) -> Frac
 
 
 def peaks_of(table: CostTable, cells: Sequence[dict[RecomputeMode, int]]) -> list[int]:
-    """What each stage holds at most: activations come with forward passes and go layer by layer, the last one first."""
+    """Return the peak of each stage: forward passes add activations, backward passes free them layer by layer, last first."""
     layers = layers_of(table, cells)
     found = []
     for stage in range(table.stages):
@@ -147,7 +147,7 @@ def peaks_of(table: CostTable, cells: Sequence[dict[RecomputeMode, int]]) -> lis
 
 
 def every_plan(table: CostTable) -> Iterator[list[dict[RecomputeMode, int]]]:
-    """Every plan that MindFormers can express: for tables of a handful of layers."""
+    """Yield every plan that MindFormers can express, for tables with few layers."""
     kinds = [kind for kind in ORDER if kind in table.layers[0].recompute]
     for counts in _splits(table.layer_count, table.cells):
         if all(counts[0 if table.head.filled else 1 : None if table.tail.filled else -1]):

@@ -1,4 +1,4 @@
-"""Orders of passes written down a second time, step by step from each framework's own counting: the oracle of the tests."""
+"""Define orders of passes independently, step by step from each framework's own counting, as the oracle of the tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Step = tuple[bool, int, int]  # forward, chunk, micro-batch
 
 
 def hyper_parallel(stage: int, stages: int, chunks: int, count: int) -> list[Step]:
-    """Operation by operation: ``forward_stage_index``, ``backward_stage_index`` and a count for each chunk."""
+    """Return the order, operation by operation: ``forward_stage_index``, ``backward_stage_index`` and a count per chunk."""
     rounds = max(1, count // stages)
     # With fewer micro-batches than stages, the one round is as long as there are micro-batches.
     base, rest = (count - stages, 0) if count < stages else divmod(count % stages, rounds)
@@ -33,7 +33,7 @@ def hyper_parallel(stage: int, stages: int, chunks: int, count: int) -> list[Ste
 
 
 def mindspore(stage: int, stages: int, chunks: int, count: int, *, less_memory: bool) -> list[Step]:
-    """By the comparison that ``SortFuncBetweenMicro`` sorts with, and the ``bias_`` of the two ways to reorder."""
+    """Return the order by the comparison of ``SortFuncBetweenMicro``, with the ``bias_`` of both ways to reorder."""
     offset = count % stages
 
     def loop(micro: int) -> int:
@@ -53,7 +53,7 @@ def mindspore(stage: int, stages: int, chunks: int, count: int, *, less_memory: 
 
 
 def megatron(stage: int, stages: int, chunks: int, count: int, *, full_warm_up: bool) -> list[Step]:
-    """By ``get_model_chunk_id`` and ``get_microbatch_id_in_model_chunk`` of Megatron-LM, full groups only."""
+    """Return the order by ``get_model_chunk_id`` and ``get_microbatch_id_in_model_chunk`` of Megatron-LM, for full groups."""
 
     def place(number: int, *, forward: bool) -> Step:
         inside = number % (stages * chunks)
@@ -73,7 +73,7 @@ def megatron(stage: int, stages: int, chunks: int, count: int, *, full_warm_up: 
 
 
 def one_chunk(stage: int, stages: int, count: int) -> list[Step]:
-    """1F1B as its name says: a forward pass whenever fewer micro-batches are held than there are stages from here on."""
+    """Return 1F1B: a forward pass whenever fewer micro-batches are in flight than there are stages from here on."""
     order: list[Step] = []
     forward = backward = 0
     while backward < count:

@@ -1,4 +1,4 @@
-"""Tables: the two public cases, and random ones."""
+"""Provide tables: the two public cases, and random ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CASE_E = CostTable(
 
 
 def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> CostTable:
-    """A table that makes sense; the limit may be too low for it."""
+    """Return a plausible table; its limit may be too low."""
     draw = random.Random(seed)  # noqa: S311 - test data
     while True:
         stages, chunks = draw.choice(_SMALL[:5] if tiny else _SMALL)

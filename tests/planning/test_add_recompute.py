@@ -1,4 +1,4 @@
-"""Stages that recompute more where they stand, beside every variant of theirs."""
+"""Compare stages with added recomputation with every variant of them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Cells = list[dict[RecomputeMode, int]]
 
 
 def lightest(table: CostTable) -> Cells:
-    """The layers shared out evenly; they recompute nothing."""
+    """Return cells with evenly distributed layers without recomputation."""
     share, rest = divmod(table.layer_count, table.cells)
     counts = [share + (cell >= table.cells - rest) for cell in range(table.cells)]
     return [{kind: count * (kind is RecomputeMode.NONE) for kind in table.kinds} for count in counts]
 
 
 def variants(table: CostTable, cells: Cells, stage: int) -> Iterator[Cells]:
-    """Every plan in which one stage's layers do anything but swap, and can be told in lists."""
+    """Yield every plan in which one stage's layers have any mode except swap, and that lists can express."""
     kinds = [kind for kind in table.kinds if kind is not RecomputeMode.SWAP]
     places = range(stage, table.cells, table.stages)
     of_cell = [

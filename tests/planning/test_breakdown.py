@@ -1,4 +1,4 @@
-"""Where the time of a step goes: beside a pipeline played through pass by pass, and where a formula tells."""
+"""Compare the breakdown of a step's time with a simulated pipeline, and with formulas."""
 
 from __future__ import annotations
 

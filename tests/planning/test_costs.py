@@ -1,4 +1,4 @@
-"""Times and peaks of random plans beside a pipeline that is played through pass by pass."""
+"""Compare times and peaks of random plans with a pipeline that is simulated pass by pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts of as many devices and samples: all of them, and none that no framework takes."""
+"""Test layouts of equally many devices and samples: all of them, and none that a framework refuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPACE = LayoutSpace(NOW, 16, 40, 40, 40, 1, 8, tuple(DIMENSIONS), {})
 
 
 def test_all_of_them_against_every_combination() -> None:
-    """Brute force over all numbers, with the rules written another way."""
+    """Brute force over all numbers, with independently written rules."""
     space = SPACE._replace(layers=6, heads=4, groups=2, experts=4, now=NOW._replace(micro_batches=4, chunks=1), node=4)
     samples, expected = space.now.samples, set()
     one_to = range(1, 17)

@@ -1,4 +1,4 @@
-"""Lists of a plan: read back by the framework's rules, layer by layer, and by the package itself."""
+"""Read the lists of a plan back by the framework's rules, layer by layer, and by the package itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def kind_of(layer: LayerSpec) -> RecomputeMode:
-    """What the framework makes one layer recompute."""
+    """Return the recompute mode of one layer by the framework's rules."""
     if layer.recompute is RecomputeMode.FULL:
         return RecomputeMode.FULL
     switched = (bool(layer.select_patterns), bool(layer.comm_patterns))
@@ -34,7 +34,7 @@ def kind_of(layer: LayerSpec) -> RecomputeMode:
 
 
 def expressible(table: CostTable, draw: random.Random) -> list[dict[RecomputeMode, int]]:
-    """A random plan without empty cells in the middle, and without select and comm alone in one cell."""
+    """Draw a random plan without empty cells in the middle, and without select and comm alone in one cell."""
     counts = [1] * table.cells
     for _ in range(table.layer_count - table.cells):
         counts[draw.randrange(table.cells)] += 1

@@ -1,4 +1,4 @@
-"""Layers of a profile become the times of a table's parts, and it is said what they cover."""
+"""Test the times of a table from the layers of a profile, and the report of their coverage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of passes: beside orders written apart, beside what MindSpore ran, and played through by all stages."""
+"""Compare the order of passes with independent orders and with MindSpore's, and simulate all stages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pass_order(schedule: Schedule, stage: int, stages: int, chunks: int, count: 
 
 
 def in_flight(order: list[PipelinePass], chunks: int) -> list[tuple[int, ...]]:
-    """Micro-batches of each chunk between forward and backward, after every pass."""
+    """Return the micro-batches of each chunk between forward and backward, after every pass."""
     count = [0] * chunks
     seen = []
     for one in order:
@@ -39,7 +39,7 @@ def in_flight(order: list[PipelinePass], chunks: int) -> list[tuple[int, ...]]:
 
 
 def largest(seen: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
-    """Those that no other one outdoes in every chunk."""
+    """Return the items that no other item exceeds in every chunk."""
     every = set(seen)
     return {
         one
@@ -134,7 +134,7 @@ INTERLEAVED = [one for one in Schedule if one.value.startswith("interleaved")]
 
 
 def in_flight_with_gradients(order: list[PipelinePass], chunks: int) -> list[tuple[int, ...]]:
-    """What is held once every chunk has had a backward pass, which makes its gradients; without what other moments outdo."""
+    """Return the micro-batches in flight once every chunk had a backward pass, which allocates its gradients; only the largest."""
     now, begun = [0] * chunks, set[int]()
     found = set()
     for one in order:
@@ -168,7 +168,7 @@ Moment = tuple[tuple[int, ...], int, frozenset[int]]
 
 
 def moments(order: list[PipelinePass], chunks: int) -> set[Moment]:
-    """At each backward pass what is held, the chunk that it is of, and the chunks with forward passes still to come."""
+    """Return at each backward pass the micro-batches in flight, its chunk, and the chunks with remaining forward passes."""
     now, found = [0] * chunks, set()
     for place, one in enumerate(order):
         if not one.forward:

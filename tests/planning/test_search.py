@@ -1,4 +1,4 @@
-"""Plans and their proofs: beside every plan of tiny tables, the public cases, and rules that no plan may break."""
+"""Test plans and their proofs: every plan of tiny tables, the public cases, and rules of all plans."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.slow  # searches, a second each
 
 @pytest.fixture(autouse=True)
 def short_explanations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other plans would take is asked by short searches; here the plan itself is asked."""
+    """Shorten the searches that explain alternatives: these tests examine the plan itself."""
     monkeypatch.setattr(planning_fit, "_WORK", 50_000)
 
 
 def sound(table: CostTable, report: FitReport) -> None:
-    """What every report promises, asked of a pipeline that is played through."""
+    """Check the guarantees of every report with a simulated pipeline."""
     if report.planned is None:
         assert report.shortage is not None
         assert report.shortage.at_least_bytes <= report.shortage.over_bytes

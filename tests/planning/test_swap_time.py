@@ -1,4 +1,4 @@
-"""Swap's time: what of the copies the passes of a layer do not hide, and where no time can be told."""
+"""Test swap's time: copies that a layer's passes do not hide, and unknown times."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ GB = 1024**3
 
 
 def with_swap(swapped: int = mb(700), **more: float) -> CostTable:
-    """The public case E, whose layers may swap."""
+    """Return the public case E with layers that may swap."""
     (layer,) = CASE_E.layers
     kept = LayerCost(mb(40), swapped_bytes=swapped, **more)  # type: ignore[arg-type] # parts of a time
     return CASE_E._replace(layers=(layer._replace(recompute={**layer.recompute, SWAP: kept}),))
 
 
 def written(table: CostTable, *, bare: bool = False) -> str:
-    """The table as JSON; bare: without what swap takes."""
+    """Return the table as JSON; ``bare``: without the fields for swap."""
     found: Any = table_json(table)
     for layer in found["layers"] if bare else ():
         for key in ("forward_extra", "backward_extra"):

@@ -1,4 +1,4 @@
-"""Tables as JSON and SAPP's layers: what is read, written back, and refused with its place."""
+"""Test tables as JSON and SAPP's layers: reading, writing, and refusals with their position."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GOOD: dict[str, Any] = {
 
 
 def changed(path: str, value: object) -> str:
-    """The good table with one value changed; None takes it away. Parts of the path are divided by slashes."""
+    """Return the valid table with one value changed; None removes it. Slashes separate the parts of the path."""
     data = copy.deepcopy(GOOD)
     place: Any = data
     *parents, last = path.split("/")

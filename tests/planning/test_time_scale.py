@@ -1,4 +1,4 @@
-"""Seconds: from a measured step, from measured layers, from both; and never from anything else."""
+"""Test seconds from a measured step, from measured layers, and from both; never from anything else."""
 
 from __future__ import annotations
 

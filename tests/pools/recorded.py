@@ -1,4 +1,4 @@
-"""Traces that MindSpore's pools wrote, with the settings under which they were recorded."""
+"""Provide traces of MindSpore's pools with the settings of their runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKED = Path(__file__).parents[1] / "data" / "allocator"
 
 
 class Run(NamedTuple):
-    """What a script asked of ``ms.runtime.set_memory``, in GiB; None where it asked for nothing."""
+    """A script's arguments of ``ms.runtime.set_memory``, in GiB; None where not set."""
 
     init: float | None = None
     increase: float | None = None
@@ -39,7 +39,7 @@ ALL_RUNS = (*(f"packed/{name}" for name in PACKED_RUNS), *SMALL_RUNS, *LARGE_RUN
 
 @cache
 def recorded(run: str) -> tuple[str, Workload]:
-    """The pool of a run and what was asked of it."""
+    """Return the pool settings of a run."""
     place = PACKED / run.removeprefix("packed/") if run.startswith("packed/") else folder(run)
     ((pool, (work, _rows)),) = split_by_pool(read_block_table(place / "memory_block.csv")).items()
     return pool, work

@@ -1,4 +1,4 @@
-"""Workloads that no model made."""
+"""Generate artificial workloads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = st.one_of(
 
 @st.composite
 def workloads(draw: st.DrawFn, *, most: int = 40, releases: bool = False) -> Workload:
-    """Up to ``most`` requests of any size, some freed, in any order."""
+    """Draw up to ``most`` requests of any size, some freed, in any order."""
     count = draw(st.integers(1, most))
     requests = []
     for number in range(count):
@@ -37,7 +37,7 @@ def workloads(draw: st.DrawFn, *, most: int = 40, releases: bool = False) -> Wor
 
 
 def as_recorded(work: Workload, pool: Pool, *, shift: int = 0) -> Workload:
-    """The workload as a trace of this pool would hold it."""
+    """Return the workload as a trace of this pool."""
     result = replay_workload(work, pool)
     reported = zip(result.addresses, result.used, result.actual, strict=True)
     rows = tuple(Recorded(address - shift, used, actual) for address, used, actual in reported)
@@ -45,7 +45,7 @@ def as_recorded(work: Workload, pool: Pool, *, shift: int = 0) -> Workload:
 
 
 def check_invariants(work: Workload, result: Replay) -> None:
-    """What holds of every pool: live blocks never overlap, lie in units, and used <= actual <= reserved."""
+    """Check rules of every pool: live blocks never overlap, lie in units, and used <= actual <= reserved."""
     live: dict[int, int] = {}
     for event in work.schedule:
         if event == RELEASE:

@@ -1,4 +1,4 @@
-"""Why a pool took what it took, counted plainly block by block."""
+"""Test the causes of a pool's growth, counted block by block."""
 
 from __future__ import annotations
 

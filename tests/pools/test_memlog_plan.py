@@ -1,4 +1,4 @@
-"""Plan files for STAlloc's allocator, served as ``Allocator/StaticAllocator.hpp`` serves them: no two live blocks share a byte."""
+"""Test plan files for STAlloc's allocator, by the rules of ``Allocator/StaticAllocator.hpp``: no two live blocks overlap."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Served:
-    """The allocator by its plan file: counts allocations above 512 bytes, begins anew behind the last one."""
+    """The allocator with a plan file: it counts allocations above 512 bytes, and starts again after the last one."""
 
     def __init__(self, text: str) -> None:
         first, head, *rows = text.splitlines()
@@ -57,7 +57,7 @@ def without_layers(writer: Writer) -> str:
 
 
 def repeated(seed: int, iterations: int) -> Writer:
-    """Iterations that are all alike, but for what the first one makes and keeps."""
+    """Return equal iterations, except for permanent blocks of the first one."""
     plain = training(seed, iterations=2)
     marks = [place for place, line in enumerate(plain.lines) if line.startswith("Iteration Index")]
     log = Writer(plain.lines[: marks[1]])
@@ -77,7 +77,7 @@ def repeated(seed: int, iterations: int) -> Writer:
 
 
 def _released_before(step: list[str]) -> set[str]:
-    """Pointers that a step releases and did not make: only the first one can."""
+    """Return pointers that a step releases without allocating them: valid in the first step only."""
     made = {line.split()[1] for line in step if line.startswith("1 0x")}
     return {line.split()[1] for line in step if line.startswith("0 0x")} - made
 

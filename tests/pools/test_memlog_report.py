@@ -1,4 +1,4 @@
-"""STAlloc's figures against an account kept by the generator of the trace."""
+"""Compare STAlloc's figures with the account of the trace's generator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLANNED = {"weights", "optimizer", "init", "saved", "temporary"}
 
 
 def curve(writer: Writer, kinds: set[str]) -> list[int]:
-    """Live bytes after every event, in units of 512 bytes rounded up, block by block."""
+    """Return the live bytes after every event, in units of 512 bytes rounded up, block by block."""
     live = [0] * writer.events
     for size, kind, begin, end in writer.blocks.values():
         assert isinstance(size, int)
@@ -59,7 +59,7 @@ def test_peak_and_parts(tmp_path: Path, seed: int) -> None:
 
 
 def test_torch_npu_asks_for_32_bytes_more() -> None:
-    """A block of 1024 bytes takes 1024 of PyTorch's pool, and 1536 of torch_npu's."""
+    """A block of 1024 bytes uses 1024 of PyTorch's pool, and 1536 of torch_npu's."""
     log = make_log((1024, 0, None, HEAD, None))
     assert (analyse_log(log).torch_allocated, analyse_log(log, npu=True).torch_allocated) == (1024, 1536)
     assert (analyse_log(log).torch_reserved, analyse_log(log).torch_utilisation) == (2 * 2**20, 1024 / (2 * 2**20))
@@ -68,7 +68,7 @@ def test_torch_npu_asks_for_32_bytes_more() -> None:
 
 
 def make_log(*rows: tuple[int, int, int | None, int, int | None], phases: tuple[str, str] = ("0F", "0F")) -> MemLog:
-    """A log of blocks: size, first and last event, first and last iteration; the last of all iterations is 2."""
+    """Return a log of blocks: size, first and last event, first and last iteration; the last iteration of all is 2."""
     blocks = [LogBlock(size, start, end, begin, last, *phases, "") for size, start, end, begin, last in rows]
     return MemLog(**{**dict.fromkeys(MemLog._fields, 0), "blocks": blocks, "events": 10, "tail": 3})  # type: ignore[arg-type]
 

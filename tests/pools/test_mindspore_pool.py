@@ -1,4 +1,4 @@
-"""MindSpore's two pools: the rules of their source, one by one, and what must always hold."""
+"""Test MindSpore's two pools: the rules of their source, one by one, and invariants."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TestVmm:
         assert pool.state.reserved == 3 * PAGE
 
     def test_it_is_the_pool_with_one_unit_of_no_end(self) -> None:
-        """With room left nothing is given back: the same as one unit that is large enough."""
+        """While space is left nothing is released: the result equals that of one sufficiently large unit."""
         sizes = [(3, True), (900, False), (40, False), (200, True), (7, False), (2000, False)]
         requests = [make_request(size * MIB, persistent=persistent) for size, persistent in sizes]
         pool = MindSporePool(self.SETTINGS)

@@ -1,4 +1,4 @@
-"""Steps that are all alike are carried out once; what is told of them is what carrying out each of them tells."""
+"""Check that executing equal steps once has the same results as executing each of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STEPS = 12
 
 
 class Again:
-    """Addresses of segments: the lowest one that is not held, as a driver may give it."""
+    """A driver that returns the lowest free address for a segment."""
 
     def __init__(self) -> None:
         self.pool: TorchPool | None = None
@@ -46,7 +46,7 @@ class Again:
 
 
 def program(settings: TorchSettings, seed: int, *, emptied: bool) -> Program:
-    """Two steps of their own, many that are alike, one of its own."""
+    """Return two different steps, many equal ones, and another different one."""
     made, bases = Program(settings, seed=seed), Again()
     made.pool = bases.pool = TorchPool(settings, bases)
     made.run(1, emptied=emptied)

@@ -1,4 +1,4 @@
-"""Runs with many layers, made of two runs that differ by a layer."""
+"""Test runs with many layers, made from two runs that differ by a layer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ms_tune.units import MIB
 def trained(  # noqa: C901 - the shape of a training step
     layers: int, steps: int = 2, micro_batches: int = 2, *, recomputed: bool = False, late: bool = False
 ) -> tuple[Workload, list[str]]:
-    """A made-up training run: weights, one buffer of gradients, and in each step forward, backward and update."""
+    """Return an invented training run: weights, a gradient buffer, and in each step forward, backward and update."""
     tick, requests, names = 0, [], []
     ends: dict[int, int] = {}
 
@@ -71,7 +71,7 @@ def trained(  # noqa: C901 - the shape of a training step
 
 
 def lives(work: Workload) -> list[tuple[int, int | None]]:
-    """Sizes in order, and which request each release is of: everything but the ticks."""
+    """Return the sizes in order, and the request of each release: everything except ticks."""
     return [(work.requests[event].size, None) if event >= 0 else (-1, ~event) for event in work.schedule]
 
 
@@ -132,7 +132,7 @@ def test_what_would_take_too_long_is_left() -> None:
 
 
 def longest_common(one: str, other: str) -> int:
-    """The length of the longest common subsequence, by the textbook's table."""
+    """Return the length of the longest common subsequence, by the textbook's table."""
     row = [0] * (len(other) + 1)
     for letter in one:
         before = row
@@ -166,7 +166,7 @@ def test_runs_beyond_all_bounds_are_not_compared() -> None:
 
 
 def make_requests(*lives: tuple[int, int, int | None]) -> Workload:
-    """Requests of these sizes, each with its start and its end."""
+    """Return requests of these sizes, each with its start and end."""
     return make_workload(Request(size, start, end) for size, start, end in lives)
 
 

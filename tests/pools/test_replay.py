@@ -1,4 +1,4 @@
-"""The replay against MindSpore's own columns: address, use and footprint of every row of every trace."""
+"""Compare the replay with MindSpore's own columns: address, use and footprint of every row of every trace."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_row_of_every_trace_is_reproduced(run: str) -> None:
 
 @pytest.mark.parametrize("run", PACKED_RUNS)
 def test_the_settings_of_the_script_reproduce_it(run: str) -> None:
-    """Not only the inferred ones: those that the script really asked for."""
+    """Not only inferred settings, but also those that the script really set."""
     pool, work = recorded(f"packed/{run}")
     found = infer_settings(work, pool)
     init, increase = PACKED_RUNS[run]
@@ -68,7 +68,7 @@ def test_a_release_comes_after_what_is_freed_and_before_what_is_allocated_at_its
 
 
 def test_a_divergence_is_reported_with_its_shift_and_address() -> None:
-    """All addresses may differ by one number; the first that differs by another is told, by how much more."""
+    """All addresses may differ by one number; the first that differs by another one is reported with the difference."""
     work = make_workload([Request(MIB, 1, None), Request(MIB, 2, None), Request(MIB, 3, None)])
     result = replay_workload(work, MindSporePool(MindSporeSettings()))
     rows = [

@@ -1,4 +1,4 @@
-"""Inference: workloads recorded under known settings, and what must come back."""
+"""Test the inference of settings from workloads that were recorded with known settings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_calls_of_empty_cache_are_found() -> None:
 
 @pytest.mark.parametrize("after", [1, 9])
 def test_a_call_of_empty_cache_is_found_before_and_after_what_is_freed_around_it(after: int) -> None:
-    """Between two requests some blocks are freed: those behind the call stay in the pool, those before it are given back."""
+    """Some blocks are freed between two requests: those freed after the call stay in the pool, those before are released."""
     random = Random(after)  # noqa: S311 - the same cases every time
     for _ in range(100):
         requests = [
@@ -98,7 +98,7 @@ def test_what_made_no_difference_is_reported() -> None:
 
 
 def anywhere(requests: list[Request], truth: MindSporeSettings) -> Workload:
-    """A run whose units lie at addresses that tell nothing."""
+    """Return a run whose units are at arbitrary addresses."""
     result = replay_workload(make_workload(requests), MindSporePool(truth))
     bases = sorted(unit.base for unit in result.units)
     rows = []
@@ -141,7 +141,7 @@ class TestVmm:
         assert (found.placing, found.settings.vmm, found.mismatches.total) == (Placing.MAPPED, Vmm.ON, 0)
 
     def test_one_whose_pages_were_moved_is_distinguished_and_not_explained(self) -> None:
-        """As after defragmentation: the addresses are not those of any replay."""
+        """After defragmentation the addresses match no replay."""
         trace = self.trace()
         rows = [
             row if number < 100 else row._replace(address=row.address + 64 * MIB * (number % 7))

@@ -1,4 +1,4 @@
-"""The caching allocator of PyTorch and torch_npu: the documented rules, and the blocks of a real NPU's snapshot."""
+"""Test the caching allocator of PyTorch and torch_npu: the documented rules, and the blocks of a real NPU's snapshot."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_empty_cache_keeps_segments_in_use() -> None:
 
 
 def test_the_blocks_of_a_real_npu_need_the_segments_that_it_took() -> None:
-    """52 segments and 551,550,976 bytes are what the snapshot itself says; its sizes are already rounded and padded."""
+    """The snapshot itself contains 52 segments and 551,550,976 bytes; its sizes are already rounded and padded."""
     if not NPU_BLOCKS.is_file():
         pytest.skip("data of another project, not on this machine; the test below has blocks of our own")
     with NPU_BLOCKS.open(encoding="utf-8") as file:
@@ -125,7 +125,7 @@ def test_blocks_never_overlap_and_sizes_are_in_order(work: Workload, chosen: Tor
 
 
 class BruteForce:
-    """The allocator over again, as lists of blocks that are searched from end to end: slow and plain."""
+    """A simple and slow second implementation of the allocator, with lists of blocks that are searched completely."""
 
     def __init__(self) -> None:
         self.segments: list[tuple[bool, list[list[int]]]] = []  # small?, blocks of [base, size, live]
@@ -193,7 +193,7 @@ def test_it_does_what_a_plain_search_does(steps: list[tuple[int, int | None]]) -
 
 
 def aged(threshold: float) -> TorchPool:
-    """Three free segments of 20, 30 and 40 MiB, the first one free for longest, on a device of 200 MiB."""
+    """Return three free segments of 20, 30 and 40 MiB, the first free for the longest time, on a device of 200 MiB."""
     pool = TorchPool(TorchSettings(total=200 * MIB, collect_above=threshold))
     held = [pool.allocate(make_request(size * MIB)) for size in (20, 30, 40)]
     pool.free(held[0])

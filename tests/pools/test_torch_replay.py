@@ -1,4 +1,4 @@
-"""Recordings of PyTorch's and torch_npu's allocator beside their replay: exact, or refused with the first difference."""
+"""Compare recordings of PyTorch's and torch_npu's allocator with their replay: exact, or refused with the first difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What settings of PyTorch's allocators make of sizes, on both sides of each bound that their sources have."""
+"""Test the sizes by settings of PyTorch's allocators, on both sides of each limit in their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other settings would take, why the run's took what it did, and what to write."""
+"""Test the footprint with other settings, the causes of the run's footprint, and the settings to write."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def gibs(result: WhatIf, name: str) -> tuple[float, float, float]:
 
 @pytest.mark.slow
 def test_the_table_of_a_large_run() -> None:
-    """Of Qwen3-8B, last stage; used and actual of the recorded row are MindSpore's own (16,371 and 17,398 MiB)."""
+    """Last stage of Qwen3-8B; used and actual of the recorded row are MindSpore's own (16,371 and 17,398 MiB)."""
     result = result_of(QWEN_8B)
     assert (result.recorded_outcome.used_bytes // MIB, result.recorded_outcome.actual_bytes // MIB) == (16_371, 17_398)
     assert gibs(result, "recorded") == gibs(result, "increase_size=2GB") == (15.987, 16.991, 17.0)
@@ -119,7 +119,7 @@ class TestLines:
 
 
 class TestScenarios:
-    """Two layers forward, two backward; weights and optimizer state beside them."""
+    """Two layers forward and backward, with weights and optimizer state."""
 
     REQUESTS = (
         Request(64 * MIB, 1, None, persistent=True),  # weight

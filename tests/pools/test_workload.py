@@ -1,4 +1,4 @@
-"""How requests are read out of a trace: continuous allocations that an older pool wrote as one size are cut again."""
+"""Test requests from a trace: continuous allocations, which an older pool wrote as one size, are divided."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Block = list[int]  # the sizes of its parts; one part is an ordinary allocation
 
 
 def written(blocks: list[Block]) -> tuple[list[Request], list[Recorded]]:
-    """What the older pool writes: the first row of a continuous allocation has the size of the whole."""
+    """Return the trace of the older pool: the first row of a continuous allocation has the total size."""
     requests, recorded = [], []
     address = used = 0
     for tick, parts in enumerate(blocks):

@@ -1,4 +1,4 @@
-"""Snapshots as PyTorch and torch_npu write them, of programs of our own: plain containers, ready to be pickled."""
+"""Make snapshots of programs in the format of PyTorch and torch_npu: plain containers, ready to be pickled."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ LEAK = [{"name": "keep", "filename": "/workspace/train.py", "line": 12}]
 
 
 class Program:
-    """A training run on an allocator, and what is recorded of it.
+    """A training run on an allocator, and its recording.
 
     Args:
-        settings: Of the allocator.
-        seed: What it allocates.
+        settings: Settings of the allocator.
+        seed: Seed of its allocations.
     """
 
     def __init__(self, settings: TorchSettings, seed: int = 0) -> None:
@@ -85,7 +85,7 @@ class Program:
         return found
 
     def run(self, steps: int = 3, *, emptied: bool = False) -> Program:
-        """Some steps that keep weights, hold activations, and leave something behind."""
+        """Run some steps that keep weights, allocate activations, and leave some blocks."""
         weights = [self.allocate(self.random.choice([512, 40 * KIB, 3 * MIB, 21 * MIB])) for _ in range(12)]
         assert len(weights) == len(self.live)
         for _ in range(steps):
@@ -102,7 +102,7 @@ class Program:
         return self
 
     def snapshot(self, *, first: int = 0) -> Recording:
-        """What is written at the end; the recording begins with an event."""
+        """Return the snapshot at the end; the recording begins with an event."""
         segments: list[Recording] = []
         layout = sorted(self.pool.mapped_blocks().items())
         starts = {unit.base: unit for unit in self.pool.state.units if unit.released is None and unit.size}
@@ -128,7 +128,7 @@ class Program:
 
 
 def _new(before: list[tuple[int, int]], after: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What is mapped after and was not before."""
+    """Return what is mapped after and was not before."""
     pages = {page for start, end in before for page in range(start, end, 2 * MIB)}
     found: list[tuple[int, int]] = []
     for page in (page for start, end in after for page in range(start, end, 2 * MIB) if page not in pages):

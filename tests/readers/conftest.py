@@ -1,3 +1,3 @@
-"""Files of these tests are small, and are read with polars all the same, which is so once it is imported."""
+"""Import polars, so that the small files of these tests are read with it, too."""
 
 import polars as pl  # noqa: F401

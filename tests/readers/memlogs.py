@@ -1,4 +1,4 @@
-"""Traces of STAlloc by its grammar, made up: no real one is public."""
+"""Generate traces of STAlloc by its grammar, as no real one is public."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Writer:
-    """Writes lines and keeps its own account of every block, as (size, kind, begin, end)."""
+    """A writer of lines with its own account of every block, as (size, kind, begin, end)."""
 
     lines: list[str] = field(default_factory=list)
     events: int = 0
@@ -35,7 +35,7 @@ class Writer:
 
 
 def training(seed: int, *, layers: int = 3, micro_batches: int = 2, iterations: int = 3) -> Writer:
-    """A training with weights, optimizer state, activations, recurring buffers, small blocks and leftovers."""
+    """Write a training with weights, optimizer state, activations, recurring buffers, small blocks and leftovers."""
     choose = random.Random(seed)  # noqa: S311 - not for secrets
 
     def size() -> int:

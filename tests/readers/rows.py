@@ -1,4 +1,4 @@
-"""A ``memory_block.csv`` read row by row: what the reader of columns is held against."""
+"""Read a ``memory_block.csv`` row by row, as a comparison for the reader of columns."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BlockTrace:
-    """What one ``memory_block.csv`` holds.
+    """The content of one ``memory_block.csv``.
 
     Attributes:
         blocks: The rows in the file's order.
         dropped: The first :data:`MAX_DESCRIBED` refused rows.
-        dropped_count: How many rows were refused.
+        dropped_count: The number of refused rows.
         columns: The column names.
         truncated: Whether the file ends in the middle of a row: the process was killed while it wrote.
     """
@@ -68,7 +68,7 @@ def _read(file: BinaryIO, path: Path) -> BlockTrace:
 
 
 def table_of(trace: BlockTrace) -> Table:
-    """The same trace as columns."""
+    """Return the same trace as columns."""
     return table_from(
         trace.blocks,
         dropped=trace.dropped,
@@ -86,7 +86,7 @@ def table_from(
     columns: tuple[str, ...] = (),
     truncated: bool = False,
 ) -> Table:
-    """Blocks as columns."""
+    """Return blocks as columns."""
     builder = TableBuilder()
     builder.add_blocks(blocks)
     return builder.build_table(dropped=dropped, dropped_count=dropped_count, columns=columns, truncated=truncated)

@@ -1,4 +1,4 @@
-"""Real tracker output of simulated runs of ours: small ones as they were written, larger ones packed (see data/README.md)."""
+"""Provide real tracker output of simulated runs: small files unchanged, larger ones packed (see data/README.md)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MIB = 1024**2
 
 
 def folder(run: str) -> Path:
-    """The folder of a run, unpacked once if it is packed."""
+    """Return the folder of a run, unpacked once if it is packed."""
     packed = SMALL / f"{run.split('/', maxsplit=1)[0]}.tar.xz"
     return (_unpack(packed) if packed.is_file() else SMALL) / run
 
 
 def log_of(run: str) -> Path | None:
-    """The log of a run, if it was kept."""
+    """Return the log of a run, if it was stored."""
     place = folder(run)
     candidates = (place / "log", place / "log.txt", place.parent / "log", place.parent / f"{place.name}.log")
     return next((path for path in candidates if path.is_file()), None)
@@ -41,7 +41,7 @@ def log_of(run: str) -> Path | None:
 
 @cache
 def trace_of(run: str) -> BlockTrace:
-    """The trace of a run."""
+    """Return the trace of a run."""
     return read_memory_block(folder(run) / "memory_block.csv")
 
 
@@ -71,7 +71,7 @@ def block(  # noqa: PLR0913 - a block has that many columns
     stack: tuple[Frame, ...] = (),
     persistent: bool = False,
 ) -> Block:
-    """A block with telling defaults."""
+    """Return a block with distinct default values."""
     return Block(
         line=2,
         start=start,
@@ -96,5 +96,5 @@ def block(  # noqa: PLR0913 - a block has that many columns
 
 
 def trace(*blocks: Block) -> BlockTrace:
-    """A trace of these blocks."""
+    """Return a trace of these blocks."""
     return BlockTrace(blocks, (), 0, (), truncated=False)

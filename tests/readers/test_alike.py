@@ -1,4 +1,4 @@
-"""Lines and events that are read many at a time come out as those that are read one by one."""
+"""Check that lines and events that are read in bulk give the same result as one by one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOISE = ["nothing\n", "......Saving ckpt......\n", "==> log/worker_3.log <==\n",
 
 
 def lines_of(form: int, draw: random.Random) -> list[str]:
-    """A log of one form, with the disorder of real ones."""
+    """Draw a log of one form, with the disorder of real logs."""
     found = []
     for step in range(1, draw.randrange(3, 40)):
         time = draw.choice([100, draw.randrange(1, 10**6)])
@@ -61,7 +61,7 @@ def summarise(log: TrainingLog) -> object:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", range(4))
 def test_a_log_is_read_alike_in_any_portion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: int) -> None:
-    """Line by line, a few at a time, by the search for bytes and by numpy's."""
+    """Line by line, in small portions, by byte search and by NumPy."""
     draw, path = random.Random(form), tmp_path / "train.log"  # noqa: S311 - damage, no secrets
     read = 0
     for _ in range(40):

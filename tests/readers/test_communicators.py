@@ -1,4 +1,4 @@
-"""Which communication groups a process made: lines as MindSpore 2.7 and 2.9 write them."""
+"""Test the communication groups of a process, from lines of MindSpore 2.7 and 2.9."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def groups(tmp_path: Path, *lines: str) -> list[ProcessGroups]:
 
 @pytest.mark.parametrize("count", [2, 9, 10, 11, 12, 500])
 def test_a_rank_is_found_wherever_it_is(tmp_path: Path, count: int) -> None:
-    """Larger groups are written with their places, which are no ranks."""
+    """Larger groups are written with positions, which are not ranks."""
     every = range(1, 2 * count, 2)
     for rank in (every[0], every[-1]):
         assert groups(tmp_path, begun(2000, rank), group_line("odd", every))[0].ranks_by_group == {
@@ -56,7 +56,7 @@ def test_a_rank_is_found_wherever_it_is(tmp_path: Path, count: int) -> None:
 
 
 def test_of_a_line_that_was_cut_nobody_is_left_out(tmp_path: Path) -> None:
-    """MindSpore ends lines at 30,000 characters; who is not among the ranks that are left may be among the others."""
+    """MindSpore cuts lines at 30,000 characters; a rank that is missing in the remaining part may be in the other one."""
     cut = group_line("large", range(0, 20000, 2))[:30000] + "\n"
     own = groups(tmp_path, begun(20000, 19998), cut)[0].ranks_by_group
     assert list(own) == [WORLD, "large"]

@@ -1,4 +1,4 @@
-"""What logs say about the memory of ranks: every figure, in every form, the last word of each rank."""
+"""Test the memory of ranks from logs: every figure, in every form, the last report of each rank."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_rank_before_the_line_counts_more_than_that_of_the_file(tmp_path: Path
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_statistics_count_more_than_reports_of_another_file(tmp_path: Path, first: int) -> None:
-    """Whichever is read first; of two reports, or two statistics, the later file counts."""
+    """In either order; of two reports, or two statistics, the later file counts."""
     texts = [STATISTICS.format(peak=30, actual=40), REPORT.format(5, 1, 99) + "\n"]
     for place, name in enumerate(("rank_5/info.log", "rank_6/info.log")):
         (tmp_path / name).parent.mkdir()

@@ -1,4 +1,4 @@
-"""STAlloc's trace by its grammar, and files that break it."""
+"""Test STAlloc's trace by its grammar, and files that violate it."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def test_a_frame_whose_line_is_no_number_is_left_out(tmp_path: Path, line: str, 
 
 
 def test_users_are_time_stamps(tmp_path: Path) -> None:
-    """What is more than INT64_MAX is none."""
+    """A value above INT64_MAX is not a time stamp."""
     users = f"{{0-0-112-{2**63 - 1}-{2**63}-{10**19}-}}"
     (block,) = read(tmp_path, f"{HEADER_20}\n{ROW_20.replace('{7-14}', users)}\n").blocks
     assert block.user_tasks == (0, 0, 112, 2**63 - 1)

@@ -1,4 +1,4 @@
-"""Each of the words in which logs say that memory was not enough, and every figure that is read from them."""
+"""Test each form of out-of-memory errors in logs, and every figure that is read from them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read(folder: Path, text: str) -> MemoryFailure:
     ],
 )  # fmt: skip
 def test_mindspores_words(tmp_path: Path, line: str, wanted: int | None, operator: str) -> None:
-    """With its line: it was 1 for all words but two."""
+    """With its line: it used to be 1 for all texts except two."""
     found = read(tmp_path, "step 1\nstep 2\n" + line + "\nmore\n")
     assert found == MemoryFailure("mindspore", 3, wanted, None, None, None, None, operator, "")
     assert (found.cause, found.short_bytes) == ("unknown", None)

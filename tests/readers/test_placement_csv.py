@@ -1,4 +1,4 @@
-"""Placement problems in minimalloc's format, good and broken ones."""
+"""Test placement problems in minimalloc's format, valid and invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time line of a profile: what is kept of which events, in every form of the file, and where it ends."""
+"""Test the timeline of a profile: stored fields of each event, in every form of the file, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the exports of a profile are found, and what names and files beside them tell of a rank."""
+"""Test the search for exports of a profile, and the rank from their names and files."""
 
 from __future__ import annotations
 

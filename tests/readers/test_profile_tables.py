@@ -1,4 +1,4 @@
-"""The tables of a profile: every column, what is left out, and what is refused."""
+"""Test the tables of a profile: every column, skipped rows, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lines of a job's log are one run, and what is kept of them."""
+"""Test the lines of one run in a job's log, and the stored values."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ def test_states_of_the_pool(tmp_path: Path) -> None:
 
 
 def test_pools_without_end_are_not_kept(tmp_path: Path) -> None:
-    """MindSpore has a few; a pool that is known has its last state all the same."""
+    """MindSpore has few pools; a known pool still gets its last state."""
     line = "The dynamic memory pool[p{0}] total allocated mem:{1}M, peak used mem:1M, in used mem:1M\n"
     text = "".join(line.format(number, 1) for number in range(80)) + line.format(63, 7) + line.format(64, 7)
     pools = read(tmp_path, text).pools
@@ -321,7 +321,7 @@ def test_a_process_that_was_ended_while_it_wrote_its_blocks(tmp_path: Path, text
 
 
 def test_a_traceback_after_the_rank_that_raised_it(tmp_path: Path) -> None:
-    """MSAdapter writes every line of it so; MindSpore's line about ``te`` came before, and is not the cause."""
+    """MSAdapter prefixes every line with the rank; MindSpore's line about ``te`` came before, and is not the cause."""
     start = (
         "[CRITICAL] ME(1:2,MainProcess):2026-11-22-16:13:26.860.00 [mindspore/run_check/_check_version.py:351] "
         'MindSpore relies on whl package "te" in Ascend AI software package.\n'

@@ -1,4 +1,4 @@
-"""Every figure that a line with a step tells, in each of the five forms, and the bounds of what can be."""
+"""Test every figure of a step's line, in each of the five forms, and the limits of plausible values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def one(line: str, /, **values: object) -> StepLine | None:
 
 
 def known_values(step: StepLine | None) -> dict[str, Any]:
-    """What a line tells, without what it does not."""
+    """Return the values that a line contains."""
     assert step is not None
     return {name: value for name, value in step._asdict().items() if value == value}  # noqa: PLR0124 - not NaN
 

@@ -79,7 +79,7 @@ def test_of_a_long_stamp_the_start_is_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["", '"\n'])
 def test_stamps_of_18_digits_and_rows_without_a_line(tmp_path: Path, ending: str) -> None:
-    """The same by columns and, where a quotation mark stops those, one by one."""
+    """The same by columns and, where a quotation mark prevents that, line by line."""
     rows = ["9" * 18 + ROW[1:], ROW.replace(",129,", ",,"), ROW.replace(",129,File:/work", ",,File:/wo,rk")]
     tasks = read(tmp_path, "\n".join([HEADER, *rows, ending]))
     assert tasks.stamp.tolist() == [7, 7, 10**18 - 1]

@@ -1,4 +1,4 @@
-"""Every generation of the snapshots of PyTorch's allocator is read; nothing else is."""
+"""Test every generation of snapshots of PyTorch's allocator, and refuse anything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of training logs: five forms, ranks, runs, broken files, and what becomes of a log beyond each bound."""
+"""Test the reader of training logs: five forms, ranks, runs, broken files, and logs beyond each limit."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_a_rate_belongs_to_the_step_before_it(tmp_path: Path) -> None:
 
 
 def test_memory_of_a_run_that_has_not_begun_is_of_the_next(tmp_path: Path) -> None:
-    """A report after step 5 is of the run whose last step was 5 or less; one after step 1 is of a run to come."""
+    """A report after step 5 belongs to the run whose last step was at most 5; a report after step 1 to the next run."""
     text = MEMORY.format(0, 1, 2) + megatron_line(1, 9) + megatron_line(5, 9)
     text += MEMORY.format(1, 5, 3) + MEMORY.format(2, 1, 4) + megatron_line(1, 9) + MEMORY.format(3, 1, 5)
     one, other = read(tmp_path, text).runs

@@ -1,4 +1,4 @@
-"""A file that the system does not let us read: every reader says which, and why in the system's own words, once."""
+"""Test unreadable files: every reader names the file and the system's own error, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training logs as the frameworks print them, made for tests."""
+"""Make training logs in the frameworks' formats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BAR = "█" * 3
 def static_line(
     step: int, milliseconds: int, *, total: int = 100, epoch: int = 1, loss: float = 1.5, **more: float
 ) -> str:
-    """Both lines of MindFormers' static graph."""
+    """Return both lines of MindFormers' static graph."""
     norm, tflops = more.get("norm", float(step)), more.get("tflops", 100_000 / milliseconds)
     rate = more.get("rate", 1000 / milliseconds)
     place = "- mindformers/home/x/callback.py[core/callback/callback.py:748] - INFO - "
@@ -31,7 +31,7 @@ def static_line(
 
 
 def dynamic_line(step: int, milliseconds: int, *, last: bool = True) -> str:
-    """A line of MindFormers' dynamic graph."""
+    """Return a line of MindFormers' dynamic graph."""
     loss = f"{2.5:10.6f}" if last else "N/A (non-last PP stage, refer to last stage for real loss)"
     return (
         f"2026-01-01 10:00:00 - [INFO] {{ step:[{step:5d}/{10:5d}], consumed_samples: {step * 8}, global_batch_size: 8, "
@@ -41,7 +41,7 @@ def dynamic_line(step: int, milliseconds: int, *, last: bool = True) -> str:
 
 
 def megatron_line(step: int, milliseconds: float, *, total: int = 100, batch: int = 8, **more: float) -> str:
-    """A line of Megatron."""
+    """Return a line of Megatron."""
     tflops = f" throughput per GPU (TFLOP/s/GPU): {more['tflops']:.1f} |" if "tflops" in more else ""
     tokens = f" consumed tokens: {int(more['tokens']):10d} |" if "tokens" in more else ""
     norm = more.get("norm", float(step))
@@ -54,5 +54,5 @@ def megatron_line(step: int, milliseconds: float, *, total: int = 100, batch: in
 
 
 def megatron_log(milliseconds: Iterable[float], **more: float) -> str:
-    """A run of so many steps."""
+    """Return a run with one step per time."""
     return "".join(megatron_line(step, one, **more) for step, one in enumerate(milliseconds, start=1))  # type: ignore[arg-type]

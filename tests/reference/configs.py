@@ -1,4 +1,4 @@
-"""Small jobs for the reference transformer, each with something that the others do not have."""
+"""Provide small jobs for the reference transformer, each with a different feature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes that MindFormers' model classes fill in: the table beside the classes of the wheels, and what becomes of them."""
+"""Compare the default sizes of MindFormers' model classes with the wheels, and test their effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ms-tune without its own transformer: the folder can be deleted the day the frameworks install with pip."""
+"""Test ms-tune without its own transformer: the folder can be deleted when the frameworks can be installed with pip."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGE = Path(ms_tune.__file__).parent
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package in it, but for that room, and a config of the dynamic graph."""
+    """Copy the package without that folder, with a config of the dynamic graph."""
     made = tmp_path_factory.mktemp("without")
     shutil.copytree(PACKAGE, made / "ms_tune", ignore=shutil.ignore_patterns("reference", "__pycache__"))
     for name in ("checklists", "yaml_templates"):

@@ -1,4 +1,4 @@
-"""Dynamic-graph configs in the neutral model."""
+"""Test dynamic-graph configs in the neutral model."""
 
 from __future__ import annotations
 

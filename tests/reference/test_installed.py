@@ -1,4 +1,4 @@
-"""What the reference transformer does as the installed framework would."""
+"""Test where the reference transformer follows the installed framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trace takes what an optimizer's file allocates for the update of weights: the reference's files are named by that."""
+"""Check that allocations in an optimizer's file belong to the phase of the update: the reference's files have such names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of ranks, against the same groups cut out of an array of all ranks."""
+"""Compare groups of ranks with the same groups in an array of all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference transformer in the real MindSpore: small jobs of every kind."""
+"""Run the reference transformer in the real MindSpore: small jobs of every kind."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ STAGES = [
 
 @dataclass(frozen=True)
 class Simulated:
-    """A stage that was run."""
+    """A simulated stage."""
 
     run: PreparedRun
     folder: Path
@@ -72,14 +72,14 @@ class Simulated:
 
     @cached_property
     def peak(self) -> int:
-        """Bytes, by the trace."""
+        """Return the peak in bytes, from the trace."""
         (path,) = self.folder.rglob("memory_block.csv")
         with path.open(encoding="utf-8", newline="") as file:
             return max(int(row["actual_used_memory"]) for row in csv.DictReader(file))
 
     @cached_property
     def tensors(self) -> dict[str, int]:
-        """Bytes of what lives for the whole run, by category."""
+        """Return the persistent bytes by category."""
         read = json.loads((self.folder / "tensors.json").read_text("utf-8"))
         return {
             name: sum(tensor["bytes"] for tensor in tensors)
@@ -132,7 +132,7 @@ def test_a_stage_holds_what_theory_says(name: str, stage: int, tmp_path: Path) -
 
 
 def test_the_peak_grows_by_the_same_with_every_layer(tmp_path: Path) -> None:
-    """Of sharded weights; for whole ones TestDerivedModel of ``tests/dryrun/test_end_to_end.py`` shows it."""
+    """With sharded weights; TestDerivedModel of ``tests/dryrun/test_end_to_end.py`` shows it for unsharded ones."""
     peaks = {}
     for layers in (3, 4, 8):
         folder = tmp_path / str(layers)

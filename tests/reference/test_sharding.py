@@ -1,6 +1,6 @@
-"""Sharded weights of the reference transformer in the real MindSpore, held to a count by hand at every turn of a step.
+"""Compare sharded weights of the reference transformer in the real MindSpore with a count by hand at every event of a step.
 
-Weights are large and tokens few, so that next to nothing else is in memory.
+Weights are large and tokens few, so that almost nothing else is in memory.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def config_of(parallelism: dict[str, Any], samples: int) -> dict[str, Any]:
 
 
 def noted(folder: Path, config: dict[str, Any], devices: int, stage: int = 0) -> tuple[ReferenceJob, list[Any]]:
-    """The job, and the notes of its second step."""
+    """Return the job, and the notes of its second step."""
     request = DryrunRequest(config=folder / "config.yaml", stage=stage, reference=True)
     run = dynamic_jobs.prepare(source_of(config), "config.yaml", request, devices, Dialect.MINDFORMERS_PYNATIVE)
     assert isinstance(run.job, ReferenceJob)
@@ -90,7 +90,7 @@ def whole_model(*, reshards: bool) -> list[Wrapped]:
 
 
 def agree(notes: list[Any], expected: list[tuple[str, str, int]]) -> None:
-    """The same events, and from the first one on the same bytes more or less."""
+    """Check that the events are equal, with equal differences in bytes from the first one on."""
     assert [(event, unit.partition(": ")[2]) for event, unit, _ in notes] == [
         (event, unit) for event, unit, _ in expected
     ]

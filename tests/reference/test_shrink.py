@@ -1,4 +1,4 @@
-"""MindSpeed-Core-MS configs for the reference transformer: what is served, and what is changed."""
+"""Test MindSpeed-Core-MS configs for the reference transformer: supported settings, and changes."""
 
 from __future__ import annotations
 

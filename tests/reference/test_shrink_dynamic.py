@@ -1,4 +1,4 @@
-"""Dynamic-graph jobs of every kind: what becomes of them before anything runs."""
+"""Prepare dynamic-graph jobs of every kind, without running them."""
 
 from __future__ import annotations
 

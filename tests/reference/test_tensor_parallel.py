@@ -1,4 +1,4 @@
-"""What MindFormers' dynamic graph does on tensor-parallel ranks, where ms-tune once believed otherwise."""
+"""Test the rules of MindFormers' dynamic graph on tensor-parallel ranks that ms-tune once had wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def prepared(config: dict[str, Any], devices: int) -> PreparedRun:
 
 
 def split(config: dict[str, Any], release: str, monkeypatch: pytest.MonkeyPatch, devices: int = 2) -> bool:
-    """Whether the loss is computed from the parts of the logits."""
+    """Return whether the loss is computed from the parts of the logits."""
     monkeypatch.setattr(query, "installed_version", lambda _: f"{release}.0")
     job = prepared(config, devices).job
     assert isinstance(job, ReferenceJob)

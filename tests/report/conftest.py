@@ -1,4 +1,4 @@
-"""What the tests of the renderers share."""
+"""Provide fixtures for tests of the reports."""
 
 from __future__ import annotations
 

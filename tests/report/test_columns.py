@@ -1,4 +1,4 @@
-"""Plain tables: aligned by what letters take up, as wide as the terminal, and nothing of a text is lost."""
+"""Test plain tables: aligned by display width, as wide as the terminal, without loss of text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes on a terminal and for programs."""
+"""Test notes on a terminal and for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output formats of ``ms-tune lint`` for machines."""
+"""Test the machine-readable output formats of ``ms-tune lint``."""
 
 from __future__ import annotations
 

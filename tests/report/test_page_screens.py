@@ -1,4 +1,4 @@
-"""Screens: of pages exactly what the command above each of them prints, and of commands as short as promised."""
+"""Compare screens on pages with the exact output of the command above each, and test the length of commands' screens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page and the Perfetto file of a snapshot of PyTorch's allocator."""
+"""Test the page and the Perfetto file of a snapshot of PyTorch's allocator."""
 
 from __future__ import annotations
 

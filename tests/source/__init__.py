@@ -1,1 +1,1 @@
-"""TODO."""
+"""Tests of source texts and their edits."""

@@ -1,4 +1,4 @@
-"""The example configs that the MindFormers wheel brings along, where it is installed."""
+"""Return the example configs of the installed MindFormers wheel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SITE_PACKAGES = Path(os.environ.get("MS_TUNE_SITE_PACKAGES") or sysconfig.get_pa
 
 
 def wheel_configs() -> list[Path]:
-    """The configs, or nothing if MindFormers is not installed."""
+    """Return the configs; empty if MindFormers is not installed."""
     if not list(SITE_PACKAGES.glob("mindformers-*.dist-info")):
         return []
     return sorted((SITE_PACKAGES / "configs").rglob("*.yaml"))

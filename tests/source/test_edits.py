@@ -1,4 +1,4 @@
-"""Explicit lists: what is changed, what is left alone, and what is refused."""
+"""Test explicit lists: changed values, unchanged ones, and refusals."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_is_refused(body: str, words: str) -> None:
 
 @pytest.mark.parametrize("listed", ["\n    - 1  # one\n    - 0\n", " [1, # one\n   0]\n"])
 def test_a_list_with_comments_stays_alone(listed: str) -> None:
-    """The list beside it is written all the same."""
+    """The list next to it is still written."""
     body = f"  recompute:{listed}  select_recompute: [9, 0]\n"
     source = parse_source(HEAD + body, Path("c.yaml"))
     result = explicit(source, Dialect.MINDFORMERS, "1.9")

@@ -1,4 +1,4 @@
-"""What a config takes from other files: ``base_config`` and the model's ``config.json``."""
+"""Test settings that a config takes from other files: ``base_config`` and the model's ``config.json``."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_legacy_models_have_their_sizes_in_the_config_alone(tmp_path: Path) -> N
 
 
 def _loader(version: str) -> Any:  # noqa: ANN401 - the framework's function
-    """``MindFormerConfig._file2dict`` of a release, taken out of its wheel."""
+    """Return ``MindFormerConfig._file2dict`` of a release, extracted from its wheel."""
     names: dict[str, Any] = {
         "os": os,
         "yaml": yaml,
@@ -235,7 +235,7 @@ def test_merged_as_the_framework_does(version: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_configs_in_the_wheels(version: str, tmp_path: Path) -> None:
-    """With the model's ``config.json`` in its folder all of them have a plan, but the one that names no model."""
+    """With the model's ``config.json`` in its folder all of them have a plan, except one that names no model."""
     wheel = wheels.wheel(version)
     if isinstance(wheel, str):
         pytest.skip(wheel)

@@ -1,4 +1,4 @@
-"""Files of other programs, and parts of configs: each as short as its program's own files can be."""
+"""Test minimal files of other programs, and parts of configs."""
 
 from __future__ import annotations
 

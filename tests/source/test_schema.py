@@ -1,4 +1,4 @@
-"""The editor's schema: it describes every key, refuses what the framework refuses, and nothing else."""
+"""Test the editor's schema: it describes every key, and refuses exactly what the framework refuses."""
 
 from __future__ import annotations
 

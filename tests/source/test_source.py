@@ -34,7 +34,7 @@ def value(source: SourceFile, *path: str | int) -> str:
 
 
 def same(one: Any, other: Any) -> bool:  # noqa: ANN401 - whatever YAML holds
-    """Equality that knows types, order and NaN."""
+    """Return whether values are equal, including types, order and NaN."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):

@@ -28,7 +28,7 @@ def parse(text: str) -> SourceFile:
 
 
 def changed(text: str, change: ValueChange) -> str:
-    """The text after a change, which has been proved; or why it is refused."""
+    """Return the text after a validated change, or why it is refused."""
     source = parse(text)
     try:
         edits = change.edits(source)
@@ -141,7 +141,7 @@ TREES = st.recursive(
 def test_other_lines_stay_as_they_are(
     data: dict[str, object], line_break: str, kind: ChangeKind, draw: st.DataObject, *, flow: bool | None
 ) -> None:
-    """Whatever is changed: only lines of the place itself differ, and only the place's value."""
+    """Any change affects only lines and the value of its own key."""
     written: str = yaml.safe_dump(data, default_flow_style=flow, allow_unicode=True, width=10**6)
     lines = [f"{line}  # 注 {number}" for number, line in enumerate(written.splitlines())]
     text = line_break.join([*lines, ""])

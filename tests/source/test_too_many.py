@@ -1,4 +1,4 @@
-"""Values beyond the bound: the reason names aliases only where there are some."""
+"""Test values beyond the limit: the reason names aliases only if there are some."""
 
 from __future__ import annotations
 

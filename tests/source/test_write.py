@@ -1,4 +1,4 @@
-"""The one writer of users' files: nothing that a file is gets lost, whoever writes it and whenever it is killed."""
+"""Test the writer of users' files: no property of a file is lost, even if the writer is killed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_extended_attributes_stay(file: Path) -> None:
 
 
 def _access_list(user: int, permissions: int) -> bytes:
-    """An access control list as Linux keeps it (``linux/posix_acl_xattr.h``): rw- for the owner and for one user more."""
+    """Return an access control list in Linux's format (``linux/posix_acl_xattr.h``): rw- for the owner and another user."""
     entries = [(1, 6, -1), (2, permissions, user), (4, 4, -1), (16, 6, -1), (32, 0, -1)]
     words = (tag.to_bytes(2, "little") + bits.to_bytes(2, "little") for tag, bits, _ in entries)
     ids = ((one & 0xFFFFFFFF).to_bytes(4, "little") for _, _, one in entries)
@@ -121,7 +121,7 @@ else:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that an ordinary user reaches and may write; pytest's own are for the caller alone."""
+    """Return a folder that an ordinary user can reach and write; pytest's own folders are private."""
     with tempfile.TemporaryDirectory(prefix="ms-tune-write-") as name:
         folder = Path(name)
         folder.chmod(0o777)
@@ -174,7 +174,7 @@ def test_who_cannot_allow_it_is_not_reported_to(file: Path, monkeypatch: pytest.
 
 
 def test_what_was_changed_meanwhile_is_left_alone(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the comparison and the replacement, too."""
+    """Also between the comparison and the replacement."""
 
     write = Path.write_bytes
 

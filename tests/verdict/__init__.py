@@ -1,1 +1,1 @@
-"""Tests of the judge."""
+"""Tests of verdicts."""

@@ -1,4 +1,4 @@
-"""Three outcomes, or none."""
+"""Test the outcomes of verdicts, and missing ones."""
 
 from __future__ import annotations
 

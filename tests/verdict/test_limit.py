@@ -1,4 +1,4 @@
-"""How much of a device the pool may take, and what says so."""
+"""Test the usable memory of a device, and its source."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_max_device_memory_that_the_device_does_not_have_is_refused_as_mindspo
 
 
 def test_of_a_size_that_mindspore_does_not_know_of_the_chip_it_takes_no_notice() -> None:
-    """As ``AscendMemAdapter::GetDeviceMemSizeFromContext`` (MindSpore 2.7 to 2.10), whatever the card has."""
+    """As in ``AscendMemAdapter::GetDeviceMemSizeFromContext`` (MindSpore 2.7 to 2.10), regardless of the card."""
     pool = limit_of(device_of()).bytes
     limit = limit_of(device_of(), 100 * GIB, Cap.SCRIPT)
     assert (limit.bytes, limit.source.id) == (pool, "verdict.limit.unheeded")

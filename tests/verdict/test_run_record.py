@@ -1,4 +1,4 @@
-"""What a run keeps so that other commands give the same verdict."""
+"""Test the record of a run, from which other commands get the same verdict."""
 
 from __future__ import annotations
 

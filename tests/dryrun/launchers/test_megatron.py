@@ -1,4 +1,4 @@
-"""Arguments of Megatron's programs in simulation: what is changed, and that everything that is changed is told."""
+"""Test the changed arguments of Megatron's programs in simulation, and that every change is reported."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class TestSimulated:
 
 
 def test_the_data_set_is_read_as_megatron_reads_it(tmp_path: Path) -> None:
-    """By the form of ``megatron/core/datasets/indexed_dataset.py``, with NumPy as there."""
+    """The file format is that of ``megatron/core/datasets/indexed_dataset.py``, read with NumPy."""
     write_data(tmp_path / "data", 300)
     raw = (tmp_path / "data.idx").read_bytes()
     assert raw[:9] == b"MMIDIDX\x00\x00"

@@ -1,4 +1,4 @@
-"""What launchers were told: their own tables of options, and what they would refuse."""
+"""Test the options of launchers: their own tables, and their refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read(launcher: str, line: str, devices: int | None = None) -> LauncherCall:
 
 
 def test_every_option_of_the_installed_msrun_is_known() -> None:
-    """MindSpore's own table, read and not run."""
+    """MindSpore's own table is parsed, not executed."""
     spec = importlib.util.find_spec("mindspore")
     if spec is None or spec.origin is None:
         pytest.skip("MindSpore is not installed")

@@ -1,4 +1,4 @@
-"""``--python``: a script's Python is another environment, and stand-ins are built for the MindSpore in it."""
+"""Test ``--python``: a script's Python is another environment, with stand-ins built for its MindSpore."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def interpreter(folder: Path, prints: str) -> str:
-    """A program in an interpreter's place that says that it was used, and answers as it is told."""
+    """Write a program that replaces an interpreter: it records its use and prints a fixed answer."""
     path = folder / "python-of-mine"
     path.write_text(f"#!/bin/sh\n{prints}\n", encoding="utf-8")
     path.chmod(0o755)

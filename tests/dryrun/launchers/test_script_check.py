@@ -1,4 +1,4 @@
-"""``--check`` of a script: run up to its launchers, with frameworks that are no more than their folders."""
+"""Test ``--check`` of a script: it runs up to its launchers, with frameworks that are only folders."""
 
 from __future__ import annotations
 

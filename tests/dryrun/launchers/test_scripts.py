@@ -1,4 +1,4 @@
-"""Scripts as people write them, run as they are, with a small program in the place of the training."""
+"""Run typical users' scripts unchanged, with a small program instead of the training."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def run_folder() -> Path:
 
 
 def read_rank(job: int = 1, rank: int = 0) -> tuple[list[str], dict[str, str]]:
-    """The arguments and variables that a rank was given."""
+    """Return the arguments and variables that a rank received."""
     log = (run_folder() / "script" / f"job_{job}" / f"rank_{rank}" / "log.txt").read_text("utf-8").splitlines()
     found = {line.partition(" ")[0]: line.partition(" ")[2] for line in log}
     return json.loads(found["arguments"]), json.loads(found["variables"])
@@ -156,7 +156,7 @@ def test_torchs_launchers_however_they_are_called(script: Script, line: str) -> 
 
 
 def test_a_launcher_that_is_met_only_when_it_has_started(script: Script, tmp_path: Path) -> None:
-    """An absolute path goes by no PATH: the Python that runs it becomes the stand-in."""
+    """An absolute path bypasses PATH: the Python that runs it becomes the stand-in."""
     launcher = tmp_path / "torchrun"
     launcher.write_text(f"#!{sys.executable}\nraise SystemExit('the real one')\n", encoding="utf-8")
     launcher.chmod(0o755)
@@ -227,7 +227,7 @@ def test_a_defect_of_the_stack_and_options_that_are_not_simulated_are_named(scri
 
 
 class TestFewerLayers:
-    """The peak of this program is a GiB, and a MiB for every layer of its stage; two for one that is not recomputed."""
+    """The peak of this program is 1 GiB, plus 1 MiB per layer of its stage, or 2 MiB for a layer without recomputation."""
 
     @pytest.fixture(autouse=True)
     def training(self) -> None:

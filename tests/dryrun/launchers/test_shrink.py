@@ -1,4 +1,4 @@
-"""How the layers of a Megatron program lie, and which smaller sets of arguments tell the whole stage."""
+"""Test the layers of a Megatron program, and the smaller sets of arguments that determine the full stage."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_the_fewest_layers_and_more() -> None:
 
 
 def drawn(draw: random.Random) -> str:
-    """Arguments at random, that say one thing several ways."""
+    """Draw random arguments with several spellings of the same setting."""
     stages, size, chunks = draw.choice([1, 2, 4]), draw.randint(1, 12), 1
     if stages > 1:
         chunks = draw.choice([1, 1, 2, 3])
@@ -189,7 +189,7 @@ def test_what_is_derived_adds_up_to_the_whole_stage(seed: int) -> None:
 
 
 def recorded() -> Iterator[tuple[str, list[str], Counter[tuple[int, int, str, bool]]]]:
-    """Arguments, and what the frameworks' own code built of them: stage, chunk, make, whether it is recomputed as a whole."""
+    """Return arguments and the layers that the frameworks built from them: stage, chunk, kind, whether fully recomputed."""
     for row in json.loads(FILE.read_text("utf-8")):
         found: Counter[tuple[int, int, str, bool]] = Counter()
         for line in row["layers"]:
@@ -203,7 +203,7 @@ def recorded() -> Iterator[tuple[str, list[str], Counter[tuple[int, int, str, bo
 
 
 def test_a_stage_has_the_layers_that_the_frameworks_own_code_builds() -> None:
-    """What is followed here, and in ``layers/megatron`` for all releases, is held to the same answers."""
+    """The expansion here and ``dialects/megatron`` (for all releases) are compared with the same recorded results."""
     followed = 0
     for release, arguments, real in recorded():
         words = OptionWords([*ALWAYS, *arguments])

@@ -1,4 +1,4 @@
-"""One rank of each pipeline stage, by Megatron's order of ranks."""
+"""Test that one rank of each pipeline stage runs, by Megatron's order of ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ms_tune.errors import UsageError
 
 
 def stages_of(world: int, parallel: ProgramSplit) -> list[list[int]]:
-    """The ranks of each stage, by counting through the dimensions in their order, the first one fastest."""
+    """Return the ranks of each stage, by counting through the dimensions in order, the first one fastest."""
     data = world // (parallel.tensor * parallel.pipeline * parallel.context)
     sizes = {"t": parallel.tensor, "c": parallel.context, "d": data, "p": parallel.pipeline}
     order = "tcpd" if parallel.pipeline_before_data else "tcdp"

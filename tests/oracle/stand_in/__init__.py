@@ -1,1 +1,1 @@
-"""Packages to be put on the path of a test's own process, in the place of some that are on no package index."""
+"""Packages to put on the path of a test's separate process, instead of packages that are on no package index."""

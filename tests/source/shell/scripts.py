@@ -1,4 +1,4 @@
-"""Random launch scripts, of what such scripts are made of; each command that is looked at has a number of its own."""
+"""Generate random launch scripts from typical commands; each examined command has a number."""
 
 # ruff: noqa: C901, PLR0911 - a form a line
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OPERATORS = ("+", "-", "*", "<", ">=", "==", "&", "|", "^", "&&", "||", "<<", "
 
 
 class Scripts:
-    """Writes scripts. What bash itself would end with an error (a division by zero, ``${A:?}``) is not written."""
+    """A writer of random scripts, without commands that bash ends with an error (a division by zero, ``${A:?}``)."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -44,7 +44,7 @@ class Scripts:
         self._functions: list[str] = []
 
     def script(self) -> str:
-        """One script."""
+        """Return one script."""
         self._number, self._functions = 0, []
         settings = "".join(f"{name}={self._value()}\n" for name in _NAMES if self._chance(0.7))
         return (
@@ -107,7 +107,7 @@ class Scripts:
         return f"${{#{self._pick(*_ARRAYS)}[@]}}"
 
     def _changed(self) -> str:
-        """What stands behind a name to change its value."""
+        """Return the text after a name that changes its value."""
         part = self._pick("x", "*", "?", "[0-9]", "[^a-z]*", "'*'", '"$B"', "$B", "a?", "* ", "\\*", "-", "8")
         return self._pick(
             f"{self._pick('#', '##', '%', '%%')}{part}",

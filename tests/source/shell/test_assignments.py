@@ -1,4 +1,4 @@
-"""Every assignment that stands in a script: what it says, in which branches, and whether it builds upon its own old value."""
+"""Test every assignment of a script: its value, its branches, and whether it uses its own old value."""
 
 from __future__ import annotations
 

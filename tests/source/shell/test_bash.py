@@ -1,4 +1,4 @@
-"""What is read out of a script is what bash gives to the programs: random scripts, run with stand-ins for the launchers."""
+"""Compare the reader of scripts with bash: random scripts, run with stand-ins for the launchers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOOLS = ("cat", "tee", "seq", "tr", "wc", "basename", "dirname", "expr", "xargs"
 
 
 def tools(folder: Path) -> Path:
-    """A folder with them, and with launchers for those that start programs themselves."""
+    """Return a folder with these programs, and with launchers for those that start programs themselves."""
     found = folder / "bin"
     if not found.is_dir():
         found.mkdir()
@@ -58,7 +58,7 @@ _FEW = 5  # commands whose orders are all tried
 
 
 def calls_of(script: str, folder: Path) -> dict[str, list[list[str]]]:
-    """What bash gave to each command, by its number: as often as it was started."""
+    """Return the arguments that bash passed to each command, by its number, once per start."""
     (folder / "before").write_text(STAND_INS, encoding="utf-8")
     calls = folder / "calls"
     calls.write_bytes(b"")
@@ -89,12 +89,12 @@ def calls_of(script: str, folder: Path) -> dict[str, list[list[str]]]:
 
 
 def read(script: str) -> dict[str, list[Started]]:
-    """What is read out of a script, by the number of the command."""
+    """Return the result of the reader, by the number of the command."""
     return follow(script)[0]
 
 
 def follow(script: str) -> tuple[dict[str, list[Started]], bool]:
-    """The same, and whether it is said that the script may start more, where only a run could tell."""
+    """Return the same, and whether more starts are reported as possible, if only a run could show it."""
     follower = Follower(lambda _: None)
     follower.follow(parse(File(Path("script.sh"), script)).body)
     found: dict[str, list[Started]] = defaultdict(list)
@@ -105,14 +105,14 @@ def follow(script: str) -> tuple[dict[str, list[Started]], bool]:
 
 
 def is_unknown(script: str) -> bool:
-    """Whether something is said to be unknown: that a program is started, one of its words, or what else is started."""
+    """Return whether something is reported as unknown: whether a program starts, one of its words, or other starts."""
     found, may_be_more = follow(script)
     started = [one for several in found.values() for one in several]
     return may_be_more or any(one.conditional or any(word.text is None for word in one.words) for one in started)
 
 
 def pattern(words: tuple[Argument, ...]) -> re.Pattern[str]:
-    """What arguments may be: what is unknown may be anything, and in no quotes any number of words."""
+    """Return a pattern of possible arguments: an unknown one may be anything, and without quotes any number of words."""
     found = ""
     for word in words:
         anything = r"[\s\S]*" if word.open else r"[^\0]*"
@@ -126,13 +126,13 @@ def fits(one: Started, call: list[str]) -> bool:
 
 
 def _in_some_order(started: list[Started], calls: list[list[str]], *, any_order: bool) -> bool:
-    """Whether the calls are those that were read; what runs in the background may come in any order."""
+    """Return whether the calls are those that were read; background commands may come in any order."""
     orders = permutations(calls) if any_order and len(calls) <= _FEW else (calls,)
     return any(all(map(fits, started, order)) for order in orders)
 
 
 def differences(script: str, folder: Path) -> list[str]:
-    """Where bash does something else."""
+    """Return the differences from bash."""
     real, (mine, may_be_more) = calls_of(script, folder), follow(script)
     wrong = []
     for number in {*real, *mine}:

@@ -1,4 +1,4 @@
-"""Arguments changed in the text of scripts: what bash gives to the program afterwards is what was asked for, and no more."""
+"""Test edited arguments in scripts: afterwards bash passes exactly the requested arguments to the program."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_file_that_is_read_is_left(tmp_path: Path) -> None:
 
 
 def random_script(random: Random) -> tuple[str, int]:
-    """A script in one of many forms, and how many arguments its program has."""
+    """Return a script in one of many forms, and the number of its program's arguments."""
     names = random.sample(NAMES, random.randint(2, len(NAMES)))
     above, behind, inside = list[str](), list[str](), list[str]()
     for number, name in enumerate(names):

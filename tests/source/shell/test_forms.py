@@ -1,4 +1,4 @@
-"""Forms of the shell, one at a time: what is read is what bash gives to a program, to the letter or by saying that it is unknown."""
+"""Compare shell syntax with bash, one form at a time: equal words, or reported as unknown."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ for i in $(seq 2 | cat); do eval "a=$i"; done; msrun 1 "$a"
 
 
 def forms(text: str) -> list[str]:
-    """One script a line; one with lines of its own goes on until the next that begins with a word of the table."""
+    """Return one script per line; a script of several lines continues until a line that begins with a word of the table."""
     found: list[str] = []
     for line in text.strip().splitlines():
         if found and (found[-1].endswith("\\") or ("<<END" in found[-1] and not found[-1].endswith("\nEND"))):

@@ -1,4 +1,4 @@
-"""Scripts whose lines end as in Windows: read as they are meant, written as they were."""
+"""Test scripts with Windows line ends: read like Unix ones, written with their own ends."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_it_keeps_them_when_it_is_mended() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_lines_that_nobody_touched_stay_as_they_were(seed: int) -> None:
-    """Of any mixture of line ends."""
+    """For any mixture of line ends."""
     random = Random(seed)  # noqa: S311 - cases, no secrets
     ends = [random.choice(("\n", "\r\n", " \\\n", "\\\r\n", "  \r\n", "\u2028\r\n")) for _ in range(12)]
     lines = [f"echo {number}{end}" for number, end in enumerate(ends)] + ["exit"]

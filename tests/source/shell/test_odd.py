@@ -1,4 +1,4 @@
-"""Odd launch scripts: what is read out of them is what bash, run with stand-ins for the launchers, gives to the programs."""
+"""Compare unusual launch scripts with bash, run with stand-ins for the launchers."""
 
 from __future__ import annotations
 

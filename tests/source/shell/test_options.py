@@ -1,4 +1,4 @@
-"""The values that hold of a program's arguments, and what its parser refuses, beside ``argparse`` with the definitions of the same release."""
+"""Compare the final values of a program's arguments, and its parser's refusals, with ``argparse`` and the release's definitions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def command(arguments: str, release: str = "2.1") -> ProgramArguments:
 
 
 def parser_of(release: str, *, judging: bool = False) -> tuple[argparse.ArgumentParser, dict[str, Definition]]:
-    """A parser of the arguments that argparse can be given: with their defaults, or as they are judged."""
+    """Return an argparse parser of the supported arguments, with their defaults or as evaluated."""
     made = Refusing(allow_abbrev=False, add_help=False)
     known: dict[str, Definition] = {}
     for name in sorted(names(release) - (unregistered(release).keys() if judging else set())):

@@ -1,4 +1,4 @@
-"""What the public launch scripts of MindSpeed-LLM and MindSpeed-MM start, word by word and line by line."""
+"""Compare the programs that the public launch scripts of MindSpeed-LLM and MindSpeed-MM start with the record, word by word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What scripts start: launchers, programs, arguments, where they stand, and what cannot be known."""
+"""Test the programs that scripts start: launchers, programs, arguments, their positions, and unknown values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which release a script is read for."""
+"""Test the release that a script is read for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files are launch scripts is one fact: every command takes ``.bash`` for what it takes ``.sh`` for."""
+"""Check that every command treats ``.bash`` files like ``.sh`` files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ms-tune check``: one screen about a job, and what a change did to it."""
+"""Test ``ms-tune check``: one screen about a job, and the effect of a change."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def screen(capsys: pytest.CaptureFixture[str]) -> Screen:
 
 
 def on(card: int, devices: int | None = None) -> OverviewRequest:
-    """A request for devices with so many GiB."""
+    """Return a request for devices with this many GiB."""
     return OverviewRequest(job=DryrunRequest(device_bytes=card * GIB, devices=devices))
 
 
@@ -88,7 +88,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def edited(file: Path, **values: object) -> None:
-    """Values of keys that stand once in a file."""
+    """Replace values of keys that occur once in a file."""
     text = file.read_text(encoding="utf-8")
     for key, value in values.items():
         lines = [line for line in text.splitlines() if line.strip().startswith(f"{key}:")]
@@ -380,7 +380,7 @@ class TestEstimate:
 
 class TestChange:
     def test_the_change_frees_what_it_says(self, tmp_path: Path) -> None:
-        """Carried out, the estimate is as much less as the screen foretold."""
+        """After the change, the estimate is lower by the amount on the screen."""
         file = tmp_path / "train.yaml"
         shutil.copy(TEMPLATES / "mindspeed_ms" / "llama2_13b_vpp.yaml", file)
         text = file.read_text(encoding="utf-8")
@@ -414,7 +414,7 @@ class TestChange:
 
     @pytest.mark.slow
     def test_cells_with_unlike_numbers_of_layers_can_recompute_more(self, tmp_path: Path) -> None:
-        """Lists without an offset would mean even cells, which 61 layers have not got."""
+        """Lists without an offset would mean equal cells, which 61 layers do not have."""
         text = (TEMPLATES / "mindformers_pynative" / "deepseek3_671b_dynamic.yaml").read_text("utf-8")
         file = tmp_path / "train.yaml"
         file.write_text(text.replace('mode: "full"', 'mode: "None"'), "utf-8")

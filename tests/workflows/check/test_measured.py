@@ -1,4 +1,4 @@
-"""What a memory table says of the cheapest recompute, beside every number of layers tried one by one."""
+"""Compare the cheapest recomputation from a memory table with every number of layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _APART = {RecomputeMode.SELECT: RecomputeMode.COMM, RecomputeMode.COMM: Recomput
 
 
 def more(table: CostTable, cells: Cells, kind: RecomputeMode, stage: int) -> list[Cells]:
-    """The plans in which no, one, two and so on more layers of a stage recompute so, the first chunk's before the next one's."""
+    """Return the plans in which 0, 1, 2, ... layers of a stage have this mode, the first chunk's before the next one's."""
     plans = [cells]
     for place in range(stage, table.cells, table.stages):
         if cells[place].get(_APART.get(kind, RecomputeMode.SWAP)):
@@ -35,7 +35,7 @@ def more(table: CostTable, cells: Cells, kind: RecomputeMode, stage: int) -> lis
 
 
 def tried(table: CostTable, cells: Cells, room: list[int]) -> list[tuple[bool, int, Cells]]:
-    """Of each kind: whether every stage keeps its room, what the fullest stage has less, and the plan."""
+    """Return for each mode whether every stage fits, how much less the fullest stage needs, and the plan."""
     before = naive.peaks_of(table, cells)
     over = [peak - most for peak, most in zip(before, room, strict=True)]
     fullest = over.index(max(over))

@@ -1,4 +1,4 @@
-"""MindSpeed-Core-MS configs and launch scripts: what goes over, and what is asked."""
+"""Test migration of MindSpeed-Core-MS configs and launch scripts: translated keys, and questions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_script_of_mindspeed_llm(tmp_path: Path) -> None:
 
 
 def test_what_nobody_wrote_is_what_it_was() -> None:
-    """Defaults of the two sides differ; the old ones are written, and what neither can say is asked where it belongs."""
+    """Defaults of the two sides differ; the old ones are written, and a question is written where neither side has one."""
     source = load_source(data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml")
     data = {**source.data, "optimizer_config": {"optimizer_type": "mint.AdamW", "betas": [0.9, 0.95]}}
     data["training_config"] = {"use_distributed_optimizer": True, "wrap_with_ddp": False}

@@ -1,4 +1,4 @@
-"""A static-graph config for the dynamic graph: every key has one fate, and what is written is what was meant."""
+"""Test migration of a static-graph config to the dynamic graph: every key has one fate and its intended value."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def at(found: Migration, dotted: str) -> Any:  # noqa: ANN401 - as above
 
 
 def untold(found: Migration) -> list[str]:
-    """Keys that are told to be translated, but whose value is not where it is told to be in the new file."""
+    """Return keys that are reported as translated, but whose value is not at the reported place of the new file."""
     missing = object()
     lost = []
     for one in found.entries:
@@ -213,7 +213,7 @@ def test_every_comment_is_in_the_new_file() -> None:
 
 @pytest.mark.parametrize("end", ["\r", "\r\n", "\x85", "\u2028", "\u2029"])
 def test_a_comment_ends_with_its_line(end: str) -> None:
-    """Of YAML's ends of line, all end a comment: what stands behind is no part of it, and not written as it is."""
+    """All of YAML's line ends end a comment: the text after it is not part of it, and not copied."""
     text = SOURCE.replace("epochs: 2\n", f"epochs: 2  # two{end}  # 轮{end}  stop_step: 5{end}  # below{end}")
     found = migrated(text.replace("\n", end) if end == "\r" else text)
     assert yaml.safe_load(found.text)["training"]["steps"] == 5
@@ -251,7 +251,7 @@ def test_values_of_yaml_that_json_has_not(tmp_path: Path, capsys: pytest.Capture
     ],
 )
 def test_whether_attention_ends_with_each_document_is_always_written(loader: str, place: tuple[str, ...]) -> None:
-    """The static graph takes False where nothing is said; the dynamic graph's trainer stops without the key."""
+    """The static graph uses False by default; the dynamic graph's trainer stops without the key."""
     head, _, rest = SOURCE.partition("  data_loader:\n")
     found = migrated(f"{head}  data_loader: {loader}\n{rest[rest.index('train_dataset_task') :]}")
     values = yaml.safe_load(found.text)["train_dataset"]["dataloader"]

@@ -1,4 +1,4 @@
-"""A proof that cannot fail proves nothing: files that say something else than the source are told, each by its part."""
+"""Check that the proof fails for files that differ from the source, each by the correct part."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def migrated() -> str:
 
 
 def refused(draft: MigrationDraft, text: str) -> set[str]:
-    """The parts of the proof that say no, but for what only an installed framework can say."""
+    """Return the parts of the proof that fail, except those that need an installed framework."""
     return {one.name for one in prove(draft, text) if one.holds is False} - {"loads"}
 
 

@@ -1,15 +1,15 @@
-"""What MindFormers >= 2.0's dynamic-graph trainer needs of HyperParallel to run, and no more.
+"""Provide the part of HyperParallel that the dynamic-graph trainer of MindFormers >= 2.0 needs to run.
 
 HyperParallel is on no package index. On one device MindFormers shards nothing and recomputes nothing
-(``Trainer.__init__`` in mindformers/pynative/trainer/trainer.py leaves ``parallelize_model`` out), and two things are
-really called: ``SkipDTensorDispatch``, which has nothing to skip where no tensor is distributed, and
-``enable_mindspore_backward_compat``.
+(``Trainer.__init__`` in mindformers/pynative/trainer/trainer.py omits ``parallelize_model``), and only two names are really
+called: ``SkipDTensorDispatch``, which does nothing without distributed tensors, and ``enable_mindspore_backward_compat``.
 
-On several devices MindFormers 2.1 splits weights and activations over tensor- and expert-parallel ranks with code of its
-own, which works on local tensors. What it takes from HyperParallel for that is here: which ranks work together
-(``DeviceMesh``), weights that know how they are split (``DTensor``), and gradients in float32 (``fully_shard`` over one
-rank). Weights that are shared out over data-parallel ranks, context parallelism and pipelines are HyperParallel's own doing,
-and are refused. Everything else can be imported, for MindFormers does that, and stops whoever uses it.
+On several devices MindFormers 2.1 splits weights and activations over tensor- and expert-parallel ranks with its own code,
+which uses local tensors. The parts of HyperParallel for that are here: groups of ranks (``DeviceMesh``), weights that know
+their split (``DTensor``), and gradients in float32 (``fully_shard`` over one rank). Sharding over data-parallel ranks,
+context
+parallelism and pipelines are HyperParallel's own code, and are refused. Everything else can be imported, which MindFormers
+does, and raises an error when used.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Modules and names that can be imported, and no more."""
+"""Define modules and names that can only be imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn
 
 
 class _Refused(type):
-    """The type of the names: classes, because MindFormers tests for them and derives its own from them."""
+    """The type of the names: classes, because MindFormers tests for them and derives its own classes from them."""
 
     def __call__(cls, *_: object, **__: object) -> NoReturn:
         message = f"{cls.__module__}.{cls.__qualname__}: this stand-in for HyperParallel does not have it"
@@ -22,7 +22,7 @@ class _Refused(type):
 
 
 def thing(module: str, name: str) -> type:
-    """A name of a module that is not served."""
+    """Return a name of an unsupported module."""
     if name.startswith("__"):
         raise AttributeError(name)
     return _Refused(name, (), {"__module__": module})
@@ -38,20 +38,20 @@ class Module(types.ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds whatever module of the package has no file."""
+    """An import hook for the modules of the package that have no file."""
 
     def __init__(self, package: str) -> None:
         self._prefix = f"{package}."
 
     def find_spec(self, fullname: str, *_: object) -> importlib.machinery.ModuleSpec | None:
-        """As :class:`importlib.abc.MetaPathFinder` has it."""
+        """Find a module, see :class:`importlib.abc.MetaPathFinder`."""
         if not fullname.startswith(self._prefix):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        """As :class:`importlib.abc.Loader` has it."""
+        """Create a module, see :class:`importlib.abc.Loader`."""
         return Module(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Nothing is in it."""
+        """Execute nothing."""

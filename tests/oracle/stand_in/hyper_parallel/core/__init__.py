@@ -1,1 +1,1 @@
-"""As in the package."""
+"""Mirror the package's structure."""

@@ -1,4 +1,4 @@
-"""Recompute, which MindSpore does by itself."""
+"""Recompute a cell, which MindSpore does itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def checkpoint_wrapper(
     cell: nn.Cell, *, context_fn: Callable[[], object] | None = None, early_stop: bool = True, **options: object
 ) -> nn.Cell:
-    """Recompute a cell in its backward pass, as ``mindspore.recompute`` does without a cell of its own around it."""
+    """Recompute a cell in its backward pass like ``mindspore.recompute``, without a cell around it."""
     if options or not isinstance(cell, nn.Cell):
         message = "this stand-in for HyperParallel recomputes cells only"
         raise NotImplementedError(message)

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class _Platform(_refused.Module):  # type: ignore[misc] # the package is found by its folder only where it is used
-    """What modules ask for when they are imported."""
+    """The attributes that modules read when they are imported."""
 
     @staticmethod
     def differentiable_all_reduce(value: Tensor, operation: str, group: str) -> Tensor:
-        """The sum over a group, through which gradients flow."""
+        """Return the sum over a group, with gradients."""
         return communication.all_reduce(value, operation, group)[0]
 
 
 def get_platform() -> _Platform:
-    """The one platform."""
+    """Return the only platform."""
     return _Platform(f"{__name__}.get_platform()")

@@ -1,4 +1,4 @@
-"""Ranks in rows and columns, with a name for each direction."""
+"""Define a grid of ranks with a name for each axis."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class DeviceMesh:
     """This rank's view of a grid of ranks.
 
     Args:
-        ranks: The ranks of the part of the grid that this rank is in, one axis for each name.
-        names: What the axes are called.
-        whole: All ranks of the grid that this part was taken from; the first axes are those that are not in it.
-        without_groups: Axes along which nobody communicates.
+        ranks: The ranks of this rank's part of the grid, one axis for each name.
+        names: The names of the axes.
+        whole: All ranks of the original grid; its first axes are not in this part.
+        without_groups: Axes without communication.
     """
 
     def __init__(
@@ -41,37 +41,37 @@ class DeviceMesh:
 
     @property
     def ndim(self) -> int:
-        """How many axes."""
+        """Return the number of axes."""
         return self.mesh.ndim
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many ranks along every axis."""
+        """Return the number of ranks along every axis."""
         return self.mesh.shape
 
     @property
     def mesh_shape(self) -> tuple[int, ...]:
-        """The same."""
+        """Return the shape."""
         return self.mesh.shape
 
     def size(self, axis: int | None = None) -> int:
-        """How many ranks, along one axis or in all."""
+        """Return the number of ranks along one axis, or in total."""
         return int(self.mesh.size if axis is None else self.mesh.shape[axis])
 
     def get_local_rank(self, axis: int | str | None = None) -> int:
-        """This rank's place along an axis, which may be left out where there is one only."""
+        """Return this rank's index along an axis; the axis may be omitted if there is only one."""
         place = np.argwhere(self.mesh == get_rank())[0]
         return int(place[self._axis(axis)])
 
     def get_group(self, axis: int | str | None = None) -> str:
-        """The group of the ranks along an axis through this rank."""
+        """Return the group of the ranks along an axis through this rank."""
         number = self._axis(axis)
         place: list[int | slice] = [int(one) for one in np.argwhere(self.mesh == get_rank())[0]]
         place[number] = slice(None)
         return _group([int(rank) for rank in self.mesh[tuple(place)]])
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
-        """The part of the grid along some axes in which this rank is."""
+        """Return the part of the grid along some axes that contains this rank."""
         wanted = (names,) if isinstance(names, str) else tuple(names)
         place: list[int | slice] = [int(one) for one in np.argwhere(self.mesh == get_rank())[0]]
         for name in wanted:
@@ -91,22 +91,22 @@ class DeviceMesh:
         names: Sequence[str],
         backend_override: Mapping[str, str] | None = None,
     ) -> DeviceMesh:
-        """The same ranks, one axis cut into several."""
+        """Return the same ranks with one axis divided into several."""
         shape = (*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
         called = (*self.mesh_dim_names[:axis], *names, *self.mesh_dim_names[axis + 1 :])
         without = [name for name, backend in (backend_override or {}).items() if backend == _FAKE]
         return DeviceMesh(self.mesh.reshape(shape), called, without_groups=without)
 
     def _flatten(self, name: str) -> DeviceMesh:
-        """The same ranks along one axis."""
+        """Return the same ranks along one axis."""
         return DeviceMesh(self.mesh.reshape(-1), (name,))
 
 
 def init_device_mesh(device_type: str, mesh_shape: tuple[int, ...], *, mesh_dim_names: tuple[str, ...]) -> DeviceMesh:
-    """A grid of all ranks.
+    """Return a grid of all ranks.
 
-    MindFormers' styles call MindSpore's collectives for what they return, which MindSpore has to be told; with experts
-    MindFormers does so itself (``apply_moe_ep_tp``).
+    MindFormers' styles use the results of MindSpore's collectives, which MindSpore must be asked for; with experts
+    MindFormers does it itself (``apply_moe_ep_tp``).
     """
     set_comm_ops_inplace(False)
     del device_type

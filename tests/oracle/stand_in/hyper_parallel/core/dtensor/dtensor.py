@@ -1,4 +1,4 @@
-"""Tensors of which every rank has a part: here the part is the tensor, and knows how it was cut."""
+"""Define tensors of which every rank has a part: here the part is the tensor, and knows its split."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DTensor(Tensor):  # type: ignore[misc] # MindSpore has no types
     """This rank's part of a tensor.
 
     MindFormers takes a weight's part (``to_local``) before it computes. Here that is the weight itself, so that nothing is
-    copied and gradients come to the weight. Its shape is the part's.
+    copied and gradients reach the weight. The shape is that of the part.
     """
 
     device_mesh: DeviceMesh
@@ -34,43 +34,43 @@ class DTensor(Tensor):  # type: ignore[misc] # MindSpore has no types
         return made
 
     def __init__(self, data: Tensor, *_: object, **__: object) -> None:
-        """Everything is there."""
+        """Accept the arguments; the data are complete."""
 
     @property
     def local_shape(self) -> tuple[int, ...]:
-        """The part's shape."""
+        """Return the part's shape."""
         return tuple(self.shape)
 
     @property
     def layout(self) -> object:
-        """What MindFormers logs."""
+        """Return the layout, which MindFormers logs."""
         return (self.device_mesh.mesh_dim_names, self.placements)
 
     def to_local(self) -> Tensor:
-        """The part."""
+        """Return the part."""
         return self
 
     @staticmethod
     def from_local(part: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
-        """A tensor by its part."""
+        """Return a tensor from its part."""
         return _as_part(DTensor(part), mesh, placements)
 
 
 class SkipDTensorDispatch:
-    """A block in which operators take tensors as they are, as they do here everywhere."""
+    """A context manager in which operators use tensors unchanged, as they always do here."""
 
     def __init__(self, no_skip: object = None) -> None:
-        """Take the operators that are not to be skipped."""
+        """Accept the operators that must not be skipped."""
 
     def __enter__(self) -> None:
-        """Nothing is to be switched off."""
+        """Do nothing."""
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is to be switched on."""
+        """Do nothing."""
 
 
 def distribute_tensor(tensor: Tensor, device_mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
-    """This rank's part of a tensor that has no memory yet."""
+    """Return this rank's part of a tensor that has no memory yet."""
     assert tensor.is_meta, "only a weight that has no memory yet can be cut"
     shape = list(tensor.shape)
     for axis, placement in enumerate(placements):

@@ -1,4 +1,4 @@
-"""How tensors are distributed."""
+"""Define the distribution of tensors."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Placement:
-    """What becomes of a tensor along one side of the mesh."""
+    """The distribution of a tensor along one axis of the mesh."""
 
     def is_shard(self) -> bool:
-        """Whether it is cut."""
+        """Return whether the tensor is split."""
         return False
 
 
 @dataclass(frozen=True)
 class Replicate(Placement):
-    """Every device has all of it."""
+    """Every device has the whole tensor."""
 
 
 @dataclass(frozen=True)
 class Partial(Placement):
-    """Every device has a summand of it."""
+    """Every device has a summand of the tensor."""
 
 
 @dataclass(frozen=True)
@@ -31,5 +31,5 @@ class Shard(Placement):
     dim: int
 
     def is_shard(self) -> bool:
-        """Whether it is cut."""
+        """Return whether the tensor is split."""
         return True

@@ -1,1 +1,1 @@
-"""Weights that are shared out; here over one rank, where that is about the gradients only."""
+"""Shard weights; here over one rank, which concerns the gradients only."""

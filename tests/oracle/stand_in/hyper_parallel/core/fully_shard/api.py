@@ -1,6 +1,6 @@
-"""Gradients of weights that one rank has to itself: float32, in ``main_grad``, until the optimizer has taken its step.
+"""Manage gradients of weights on one rank: float32, in ``main_grad``, until the optimizer's step.
 
-What HyperParallel does over several ranks is not here: it would be this stand-in's rules that were compared, not anybody's.
+HyperParallel's behaviour over several ranks is not here: a comparison would only test this stand-in.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ class MixedPrecisionPolicy:
 
 
 class HSDPModule:
-    """What a cell is besides a cell when its weights are looked after."""
+    """The additional methods of a cell with managed weights."""
 
     managed: list[Parameter]
 
     def set_requires_all_reduce(self, wanted: bool) -> None:  # noqa: FBT001 - as it is called
-        """Nobody has a copy of the weights."""
+        """Do nothing: there are no copies of the weights."""
 
     def set_reduce_op_type(self, kind: str) -> None:
-        """Nothing is reduced."""
+        """Do nothing: there is no reduction."""
 
     def set_modules_to_forward_prefetch(self, modules: Sequence[nn.Cell]) -> None:
-        """Nothing is gathered."""
+        """Do nothing: there is no gathering."""
 
     def set_modules_to_backward_prefetch(self, modules: Sequence[nn.Cell]) -> None:
-        """Nothing is gathered."""
+        """Do nothing: there is no gathering."""
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Drop the gradients."""
         for cell in self.cells_and_names():  # type: ignore[attr-defined] # the other class has it
             for weight in getattr(cell[1], "managed", ()):
                 weight.main_grad = weight.grad = None
@@ -58,7 +58,7 @@ def fully_shard(
     ignored_params: Iterable[Parameter] = (),
     **_: object,
 ) -> nn.Cell:
-    """Look after the weights of a cell that nobody looks after yet."""
+    """Manage the weights of a cell that are not managed yet."""
     if mesh.size() != 1:
         message = "this stand-in for HyperParallel shares no weights out over ranks"
         raise NotImplementedError(message)

@@ -1,4 +1,4 @@
-"""Where weights are while nobody needs them."""
+"""Define where unused weights are stored."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OffloadPolicy:
-    """On the device."""
+    """Weights stay on the device."""
 
 
 @dataclass(frozen=True)
 class CPUOffloadPolicy(OffloadPolicy):
-    """On the host."""
+    """Weights are moved to the host."""

@@ -1,1 +1,1 @@
-"""How a network is cut."""
+"""Split a network."""

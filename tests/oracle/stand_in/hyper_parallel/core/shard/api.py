@@ -1,4 +1,4 @@
-"""Cuts the weights of a network."""
+"""Split the weights of a network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def shard_module(module: nn.Cell, device_mesh: DeviceMesh, sharding_plan: ShardingPlan) -> nn.Cell:
-    """Have the parts of this rank in place of the weights that the plan names."""
+    """Replace the weights that the plan names with the parts of this rank."""
     cells = dict(module.cells_and_names())
     for path, placements in sharding_plan.plan.items():
         cell_path, _, name = path.rpartition(".")

@@ -1,4 +1,4 @@
-"""Which weights are cut, and how."""
+"""Define which weights are split, and how."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShardingPlan:
-    """What becomes of the weights of a cell, by name."""
+    """The distribution of a cell's weights, by name."""
 
     plan: Mapping[str, Sequence[Placement]]

@@ -1,4 +1,4 @@
-"""What HyperParallel changes in MindSpore when it is imported."""
+"""Make HyperParallel's changes in MindSpore on import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``loss.backward()`` for MindSpore, which from 2.10 on has all it takes but for the methods of ``Tensor``."""
+"""Add ``loss.backward()`` to MindSpore, which from 2.10 on lacks only the methods of ``Tensor``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _backward(self: TensorPy, gradient: TensorPy) -> None:
 
 
 def _own(name: str) -> property:
-    """An attribute that MindSpore has under a name with an underscore."""
+    """Return a property for an attribute that MindSpore has under a name with an underscore."""
     hidden = f"_{name}"
     return property(lambda self: getattr(self, hidden), lambda self, value: setattr(self, hidden, value))
 
