@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# What a field of the old version's JSON is called now, by the command and the fields that it stands in, lists left out:
-# "lint.findings.check": "id". What it stands in is called as in the old version.
+# New names of fields of the old version's JSON, by the command and the parent fields (without lists):
+# "lint.findings.check": "id". Parent fields have their old names.
 RENAMED: dict[str, str] = {}
-# Differences that are meant, and why: a defect that was mended, other words of a text. A pattern fits the whole of a difference
-# as it is printed: its kind, a colon, and both values, which are not cut. To begin with:
-# r"lint findings\[MST401\]\.severity: .*": "it stops the run, and is told as an error".
+# Intended differences with their reasons: a fixed defect, a new wording. A pattern matches the complete difference as
+# printed: its kind, a colon, and both values in full length. Example: r"lint findings\[MST401\]\.severity: .*": "it
+# stops the run, and is now an error".
 _IN_CHECKOUT = r'.*"file": "[^"]*(MindSpeed-LLM-|fork_arguments|mindformers_checkout_1_4/).*'
 _CHUNKS_WITHOUT_STAGES = "a job without stages that has lists of layers for several chunks ended check with a traceback"
 _COUNTED = "so many findings are gone; each is compared by itself"
@@ -90,9 +90,12 @@ EXPECTED: dict[str, str] = {
 }
 
 NOTHING = "(nothing)"
-_REFUSED = "ends at once with its usage"  # what is said of a program that gets an argument which its parser has not
+_REFUSED = "ends at once with its usage"  # the reason for a program with an argument that its parser does not define
 _TOLD_LINES = 20  # of standard error
-_LABELS = ("id", "name")  # the first that an item of a list has tells which kind of item it is: the check of a finding
+_LABELS = (
+    "id",
+    "name",
+)  # the first of these fields that a list item has names its kind, such as the check of a finding
 _ABOUT = (*_LABELS, "key", "file", "program", "rank", "stage", "chunk", "layer", "line", "column", "message")
 _MOST_ALIGNED = 2000  # longer lists are compared place by place
 _REWRITTEN = "the texts were rewritten: other words, and no number that the old ones had not"
@@ -103,9 +106,9 @@ _TRACE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*")
 class Answer(NamedTuple):
     """The answer of ms-tune to one command line."""
 
-    code: int | str  # the exit code; a text if there was none
-    out: str  # what it wrote to standard output
-    told: str  # what it wrote to standard error
+    code: int | str  # the exit code; a text if the command did not finish
+    out: str  # its standard output
+    told: str  # its standard error
 
     @property
     def trouble(self) -> str | None:

@@ -24,7 +24,7 @@ ROOMS = (
     *("source", "facts", "dialects", "readers", "pools", "memory", "packing", "estimate", "verdict", "planning"),
     *("reference", "lint", "normalize", "dryrun", "fit", "metrics", "workflows", "report", "cli", "native"),
 )
-# Tests of the commands: they read what renderers write, and run what memory does for a command.
+# Tests of commands also test reports, and the part of memory that a command calls.
 FURTHER = {
     "report": (
         "cli",

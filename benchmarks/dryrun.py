@@ -46,7 +46,7 @@ def main() -> None:
     """Run the measurements and print them."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        # Compiled modules are kept, as they are for whoever installs a package.
+        # Keep compiled modules, as for an installed package.
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment = {**kept, "MS_TUNE_CACHE": str(folder / "cache"), "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
         first, _, _ = timed(ONE, folder, environment)

@@ -40,8 +40,8 @@ from mutants import CHECKOUT, ROOMS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-_SLOWER, _GRACE = 10, 5  # a test has ten times its seconds, and five more; then it has noticed
-_LONGEST = 120  # seconds of all tests against one mutant
+_SLOWER, _GRACE = 10, 5  # a test has ten times its seconds plus five; beyond that the mutant counts as detected
+_LONGEST = 120  # total seconds of all tests for one mutant
 
 
 def _name_of(code: CodeType) -> str:
@@ -122,7 +122,7 @@ class Matrix:
                 if not part:
                     self._finish(running.pop(pipe))
             for fork in [one for one in running.values() if time.monotonic() - one.began > 2 * _LONGEST]:
-                os.kill(fork.pid, signal.SIGKILL)  # it waits for a lock that a thread of the parent held, most likely
+                os.kill(fork.pid, signal.SIGKILL)  # it probably waits for a lock of a thread in the parent
                 self._finish(running.pop(fork.pipe))
         return True
 
@@ -140,7 +140,7 @@ class Matrix:
         os.waitpid(fork.pid, 0)
         lines = fork.output.decode().splitlines()
         failed = [line.removeprefix("failed ") for line in lines if line.startswith("failed ")]
-        if "end" not in lines:  # the test that it was at ended it, or was ended
+        if "end" not in lines:  # it ended, or was ended, in the current test
             failed += [line.removeprefix("at ") for line in lines[-1:] if line.startswith("at ")]
         found = self.killers[str(fork.mutant)] = {test.partition("::")[0]: test for test in failed}
         print(f"{len(found)} files of {self.tried[str(fork.mutant)]} tests: {fork.mutant}", flush=True)
@@ -154,7 +154,7 @@ class Matrix:
         coverage.set_option("run:disable_warnings", ["no-data-collected", "module-not-imported"])
         for number, item in enumerate(items):
             began = time.monotonic()
-            coverage.start()  # anew for each: tests that trace end what traces them
+            coverage.start()  # start again for each test: tests that trace stop the tracer
             coverage.switch_context(item.nodeid)
             reports = runtestprotocol(item, log=False, nextitem=items[(number + 1) % len(items)])
             coverage.stop()
@@ -203,7 +203,8 @@ class Matrix:
         def stop(*_: object) -> None:
             raise TimeoutError
 
-        # Threads of polars are not in a fork, which would wait for them: readers do without it, and tests that need it are not run.
+        # Threads of polars are missing in a fork, which would wait for them: readers work without it, and tests that
+        # need it are skipped.
         sys.modules["polars"] = None  # type: ignore[assignment]
         tests = [item for item in tests if not hasattr(getattr(item, "module", None), "polars")]
         signal.signal(signal.SIGALRM, stop)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 RUNS = 15
 COPIES = 1000
-LINT = [sys.executable, "-m", "ms_tune", "lint"]  # of this checkout; --program takes its place
+LINT = [sys.executable, "-m", "ms_tune", "lint"]  # from this checkout, unless --program is given
 FIRST = "ms-tune lint, nothing kept from earlier runs"
 
 

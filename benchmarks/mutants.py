@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CHECKOUT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
-# What holds a room, or a part of it, beside the tests in its own folder: those of its commands and of the rooms that build upon
-# it, and the oracles, which run the frameworks' own code. A module has those of each path that it is below.
+# Additional tests of a folder, or a part of it: those of its commands and of the folders that use it, and the oracles,
+# which run the frameworks' own code. A module has the tests of each path above it.
 MORE_TESTS = json.loads(Path(__file__).with_name("mutant_tests.json").read_text("utf-8"))
 ROOMS = ("dialects", "normalize", "facts", "readers", "pools", "estimate", "planning")
-# Random cases of each oracle, some of which try fewer by default and most of which try more. Those that take half a minute with any
+# Random cases per oracle; the default is higher for most and lower for some. Oracles that take half a minute with any
 # number (`test_whole_static`, `test_frameworks`) are left to the suite.
 CASES = "300"
 MARKED = ("fast", "not fast and not mindspore")

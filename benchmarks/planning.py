@@ -28,8 +28,8 @@ from ms_tune.packing.placement import PackingProblem, compress_lives
 from ms_tune.packing.plan import sort_blocks
 
 TIME_LIMIT = 20  # seconds, of each solver of omnimalloc
-# Gap above the lower bound in percent, and seconds, as published or measured by others on their machines:
-# MiniMalloc: its talk at ASPLOS 2024 (within the capacity); STAlloc: its Synthesizer, run on the same blocks.
+# Gap above the lower bound in percent, and seconds, as published or measured by others on their machines: MiniMalloc:
+# its talk at ASPLOS 2024 (within the capacity); STAlloc: its Synthesizer, run on the same blocks.
 PUBLISHED = {
     "A": "MiniMalloc solves it in 4.9 s",
     "B": "MiniMalloc solves it in 3.7 s",

@@ -64,7 +64,7 @@ def run_tasks(tasks: Sequence[Task], data_file: Path, seconds: int) -> None:
         with (
             contextlib.redirect_stdout(io.StringIO()),
             contextlib.redirect_stderr(io.StringIO()),
-            contextlib.suppress(BaseException),  # one that crashes, exits or takes too long has run lines as well
+            contextlib.suppress(BaseException),  # a command that crashes, exits or times out has executed lines as well
         ):
             run([*task.words, task.file])
         signal.alarm(0)

@@ -45,7 +45,8 @@ _CODE = r"\.ya?ml|\.sh|\.bash"
 _CHECKED = rf"{_CODE}|\.env|\.py|/tools\.json"
 _RUN = r"\.log|/log|\.jsonl|\.txt|/"
 _TRACED = rf"{_RUN}|\.csv|\.pickle|\.pkl"
-# Command lines, and how the files end that each takes, a folder with "/". Those that do not write JSON are made on request.
+# Command lines, with the file name endings that each accepts, a folder with "/". Those without JSON output run on
+# request.
 COMMANDS = {
     "lint": ("lint --json", _CHECKED),
     "normalize-recompute": ("normalize-recompute --json", _CODE),
@@ -63,7 +64,7 @@ COMMANDS = {
     "memory-text": ("memory", _TRACED),
 }
 _USUAL = tuple(name for name, (line, _) in COMMANDS.items() if line.endswith("--json"))
-_OF_RELEASES = ("lint", "normalize-recompute", "check", "migrate")  # what --releases asks once more for each
+_OF_RELEASES = ("lint", "normalize-recompute", "check", "migrate")  # commands that --releases repeats for each release
 _CHECKOUT = Path(__file__).parents[1]
 _RUN_FOLDER = re.compile(r"memory_block\.csv|rank_\d+|worker_\d+\.log|ASCEND_PROFILER_OUTPUT|.*_ascend_(pt|ms)")
 _MINDSPORE = re.compile(rb"mindspore|msadapter")

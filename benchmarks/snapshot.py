@@ -68,7 +68,7 @@ def write(path: Path, size: int, *, unlike: bool) -> None:
     """Write a snapshot of about this many bytes."""
     pool = TorchPool(TorchSettings(padding=NPU_PADDING))
     first = step(pool, 5)
-    again = step(pool, 5)  # from the second step on nothing is taken from the device, and all steps are alike
+    again = step(pool, 5)  # from the second step on no memory is requested from the device, and all steps are equal
     count = max(1, size // (len(again) * _BYTES_PER_EVENT))
     others = [event for seed in range(count) for event in step(pool, seed)] if unlike else []
     segments = [

@@ -30,22 +30,22 @@ from answer_differences import Answer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_CHUNK = 400  # command lines that one process answers
-SKIPPED = (".git", "__pycache__")  # folders in which nothing is looked for
+_CHUNK = 400  # command lines per process
+SKIPPED = (".git", "__pycache__")  # folders that are skipped
 _ANSWER, _EXAMPLES = "--answer", "--write-examples"
-_DATA = ("checklists", "yaml_templates")  # beside the package in a checkout, in it in a wheel
+_DATA = ("checklists", "yaml_templates")  # next to the package in a checkout, inside it in a wheel
 _DIALECT_OF_SCRIPTS = "megatron"
-# What a script of MindSpeed-MM names stands in the comments of an example.
+# Files that a script of MindSpeed-MM names are in the comments of an example.
 _FILE_IN_COMMENT = re.compile(r"^# (\S+\.(?:json|yaml)): (.*)$", re.MULTILINE)
 
 
 class Task(NamedTuple):
     """One command line about one file."""
 
-    command: str  # what it is called: "lint", "lint@1.6"
+    command: str  # its name: "lint", "lint@1.6"
     words: tuple[str, ...]  # all but the file
     folder: Path  # in which the command runs
-    file: str  # below the folder; with "/" behind it, a folder
+    file: str  # relative to the folder; ending with "/", a folder
 
     def key(self, version: str) -> str:
         """Return the key of a stored answer: the version, the command line, and the contents of the file and its folder."""
@@ -161,7 +161,7 @@ class Version:
             slow = time.monotonic() - begin >= self._limit
             return Answer(f"no answer in {self._limit:g} s" if slow else f"the process ended with {code}", "", "")
         code, *texts = json.loads(line)
-        # What differs from run to run; the longest first, as one may lie in another.
+        # Paths that differ from run to run; the longest first, as one may be inside another.
         places = {str(task.folder): "<FOLDER>", str(self._scratch): "<HOME>", str(self.package.parent): "<MS_TUNE>"}
         for place in sorted(places, key=len, reverse=True):
             texts = [text.replace(place, places[place]) for text in texts]
@@ -205,7 +205,7 @@ def _write_examples(into: Path) -> None:
                 versions = (releases.default_release(dialect), *reversed(releases.served(dialect)))
                 version = next((one for one in versions if fits(one, rule.versions)), versions[0])
                 settings = {"framework-version": version}
-                if dialect.value != _DIALECT_OF_SCRIPTS:  # which is told by the suffix alone
+                if dialect.value != _DIALECT_OF_SCRIPTS:  # which only the suffix shows
                     settings["dialect"] = dialect.value
             if rule.profiles:
                 settings["profile"] = min(rule.profiles)
@@ -223,7 +223,7 @@ def _write_examples(into: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder, in which there are a `lint` and a `memory`
+    sys.path.pop(0)  # this folder, which contains a `lint` and a `memory`
     if sys.argv[1] == _ANSWER:
         _answer_command_lines()
     else:

@@ -13,13 +13,13 @@ from hypothesis import settings
 
 from tests import scratch
 
-# Machines are shared: how long one example takes says nothing about the code. The same examples at every run, so that a
-# change is judged by what it changes; `--hypothesis-profile random` looks for new ones.
+# Machines are shared: the time of one example is not significant. Every run uses the same examples, so that only code
+# changes the result; `--hypothesis-profile random` draws new ones.
 settings.register_profile("shared-machine", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile("shared-machine")
 
-# xdist's processes have one; texts would be folded to it in them, and nowhere else.
+# xdist's processes set it; they would wrap texts to that width.
 os.environ.pop("COLUMNS", None)
 
 

@@ -61,7 +61,7 @@ def test_what_the_package_shows(name: str) -> None:
     assert name in dir(ms_tune)
     shown = getattr(ms_tune, name)
     if name.endswith("Request"):
-        assert shown.__hash__ is not None  # it cannot be changed
+        assert shown.__hash__ is not None  # it is immutable
         reported = "".join(inspect.getdoc(part) or "" for part in inspect.getmro(shown)[:-1])
         assert all(field in reported for field in inspect.signature(shown).parameters)
     assert name in vars(ms_tune) or getattr(ms_tune, name) is shown

@@ -61,7 +61,7 @@ def test_the_files_that_the_base_install_is_tested_with_exist() -> None:
     assert [name for name in [*taken, *left_out] if not (ROOT / name).exists()] == []
 
 
-# In a process in which nothing of the extras can be imported.
+# A process in which no package of the extras can be imported.
 WITHOUT_EXTRAS = """
 import sys, pytest
 EXTRAS = {"numpy", "polars", "scipy", "mindspore", "mindformers", "elftools", "ray", "argcomplete", "selenium"}

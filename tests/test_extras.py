@@ -107,7 +107,7 @@ class TestInstallLine:
                 " @ git+file:///some/repository@abc",
             ),
             ({"url": "https://host/ms_tune.whl", "archive_info": {}}, " @ https://host/ms_tune.whl"),
-            (None, ""),  # an index is named only if it came from one
+            (None, ""),  # an index is named only if the package came from one
         ],
     )
     def test_where_it_came_from_is_named(
@@ -183,7 +183,7 @@ def base(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
     """Return the ``bin`` folder of an environment with ms-tune from a wheel and its requirements, without extras."""
     folder = tmp_path_factory.mktemp("base") / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, capture_output=True)
-    # The pip of this session, which is there in a tenth of the time of a new one.
+    # The pip of this session takes a tenth of the time of a new one.
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "pip").symlink_to(Path(pip.__file__).parent)
     install = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]

@@ -15,7 +15,7 @@ from tests.sources import PACKAGE, Import, Module, imports, modules, nodes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-# The floors of the house, from the ground up; a room uses the floors below its own, for types as at run time.
+# The floors, from the bottom; a folder uses the floors below its own, also for types.
 _FLOORS = (
     {"diagnostics", "encode", "enums", "errors", "extras", "native", "records", "text", "units", "version"},
     {"source", "facts"},
@@ -27,7 +27,7 @@ _FLOORS = (
     {"cli"},
 )
 _FLOOR = {room: number for number, rooms in enumerate(_FLOORS) for room in rooms}
-# Arrows on one floor.
+# Allowed imports on one floor.
 _BESIDE = {
     ("diagnostics", "records"),
     ("diagnostics", "text"),
@@ -60,7 +60,7 @@ _OUTSIDE_WORLD = {
     *("threading", "multiprocessing", "asyncio", "logging", "urllib", "http", "glob", "mmap", "tty", "curses"),
 }
 _LONGEST_NAME = 60  # characters; a longer string is prose
-_PURE = ("dialects", "estimate", "pools", "planning", "verdict")  # packing but for its compiled core
+_PURE = ("dialects", "estimate", "pools", "planning", "verdict")  # packing except its compiled core
 
 
 def room(name: str) -> str:
@@ -154,7 +154,7 @@ def circles(arrows: Mapping[str, Iterable[str]]) -> list[list[str]]:
     return sorted(sorted(group) for group in groups if group)
 
 
-# One that is small, and not part of the one module of its room that imports it, has a reason.
+# A small module, outside the only module of its folder that imports it, needs a reason.
 _SMALL, _LONG = 60, 400  # lines
 _SMALL_ONES = {
     "ms_tune.dryrun.experts": "plain arithmetic, without the MindSpore that the child process needs",
@@ -240,8 +240,8 @@ def test_an_import_inside_a_function_says_why() -> None:
     assert silent == []
 
 
-# Called by others' code, by names that no text of the package holds: a callback of MindFormers' trainer, a method of PyYAML's dumper,
-# two of Python's unpickler.
+# Called by other packages, by names that no text of ms-tune contains: a callback of MindFormers' trainer, a method of
+# PyYAML's dumper, two of Python's unpickler.
 _CALLED_FROM_OUTSIDE = {"on_step_begin", "ignore_aliases", "find_class", "persistent_load"}
 
 
@@ -334,7 +334,7 @@ class TestRawKeys:
             name: next((one for one in _NAMING if f"{name}.".startswith(f"ms_tune.{one}.")), None) for name in naming
         }
         assert {name: naming[name] for name, room_of_it in allowed.items() if room_of_it is None} == {}
-        assert set(allowed.values()) == _NAMING.keys()  # nothing is allowed that is not there any more
+        assert set(allowed.values()) == _NAMING.keys()  # every allowed entry still exists
 
 
 class TestPureRooms:
@@ -386,7 +386,8 @@ def test_nothing_is_evaluated_or_unpickled() -> None:
         for use in imports(module)
         if use.module in ("pickle", "marshal", "shelve")
     ]
-    # A snapshot for PyTorch's viewer is a pickle that is written and never read; one of PyTorch is read without any class.
+    # A snapshot for PyTorch's viewer is a pickle that is written and never read; one of PyTorch is read without any
+    # class.
     writers = {"ms_tune.report.memory_export", "ms_tune.readers.plain_pickle"}
     reading = [
         f"{module.name}:{node.lineno}"

@@ -25,7 +25,7 @@ FOLDER = Path(texts.__file__).parent / "texts"
 ROOMS = tuple(sorted(file.stem for file in FOLDER.glob("*.json")))
 TEXTS: dict[str, Text] = {text_id: lookup(text_id) for room in ROOMS for text_id in texts_of(room)}
 CJK = re.compile("[\u4e00-\u9fff]")
-# Nothing in them needs another language: names, numbers and parameters.
+# Texts that need no translation: names, numbers and parameters.
 NEUTRAL = {
     "fit.alternative",
     "fit.why.and",
@@ -78,7 +78,7 @@ def _shown_with_its_parameters(text_id: str, text: Text) -> bool:
     return all(f"<{name}>" in sentence for sentence in shown for name in message.params)
 
 
-# What must hold of a text, and the test of it.
+# Required properties of a text, with their tests.
 PROPERTIES: dict[str, Callable[[str, Text], bool]] = {
     "says something in both languages": lambda _, text: all(said.strip() and said == said.strip("\n") for said in text),
     "has the same parameters in both languages": lambda _, text: (
@@ -146,7 +146,7 @@ def test_parameters_are_not_templates() -> None:
     assert render(msg("cli.usage.other", detail="{evil} %s {0}"), Language.EN) == "{evil} %s {0}"
 
 
-# What the code says. An id is a string constant, or an f-string of which only a part is constant.
+# Texts in the code. An id is a string constant, or an f-string with a constant part.
 
 
 @cache
@@ -195,7 +195,7 @@ def test_every_id_that_is_asked_for_exists() -> None:
     asked = {
         (place, node.value)
         for place, _, node in _message_calls()
-        # Other things have a method `text` too; only ids have a dot.
+        # Other objects have a method `text` too; only ids have a dot.
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "." in node.value
     }
     assert len(asked) > 100

@@ -66,7 +66,7 @@ def test_checklists_are_parsed_when_the_wheel_is_built(installed: Path, tmp_path
     (tmp_path / "train.yaml").write_text(CONFIG, encoding="utf-8")
     done = run(installed, tmp_path, "lint", "train.yaml", cache=tmp_path / "cache")
     assert done.returncode in (0, 1), done.stderr
-    assert not (tmp_path / "cache").exists()  # nothing was left to parse
+    assert not (tmp_path / "cache").exists()  # nothing remained to parse
 
 
 def test_a_checklist_that_is_not_the_one_of_the_build_is_read(installed: Path, tmp_path: Path) -> None:

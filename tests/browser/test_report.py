@@ -41,7 +41,7 @@ def _over(page: Browser) -> Any:  # noqa: ANN401 - Selenium is optional
 
 def _clean(page: Browser) -> None:
     assert page.console() == []
-    # Chromium's own page of a new tab asks for its parts, sometimes still while the report is open.
+    # Chromium's own page of a new tab requests its parts, sometimes while the report is already open.
     assert {address.split(":", 1)[0] for address in page.requested()} <= {"file", "chrome-untrusted"}
     assert len(page.requested()) <= 1
 

@@ -24,7 +24,7 @@ site_dir: {folder}/site
 hooks: [{folder}/hooks.py]
 nav: [{{Start here: index.md}}, {{Checks: rules/one.md}}]
 """
-# Those of the real site, but for the pages of all checks, which take two minutes.
+# The hooks of the real site, without the pages of all checks, which take two minutes.
 HOOKS = """\
 import importlib.util
 import sys
@@ -79,7 +79,7 @@ def test_it_finds_what_is_in_either_language(browser: Browser, site: Path, start
     page = site / start
     browser.driver.get_log("performance")
     assert results(browser, page, "显存") == {"zh/index.html"}
-    found = links(browser, page, "重计算")  # not the section that has 重 and 计算 apart
+    found = links(browser, page, "重计算")  # not the section with 重 and 计算 as separate words
     assert [unquote(link.partition("#")[2]) for link in found if "#" in link] == ["显存"]
     assert "index.html" in results(browser, page, "recomputes")
     assert "index.html" in results(browser, page, "Configuration conversion failed")

@@ -182,7 +182,7 @@ class TestText:
         child(good_child())
         out = ms_tune("--layers", "4", "-v")[1]
         assert "Persistent memory, measured vs. expected (stage 0, 4 layers):" in out
-        # 4 layers of Llama-2-7B, bfloat16; the made-up trace holds none of them
+        # 4 layers of Llama-2-7B, bfloat16; the invented trace contains none of them
         assert re.search(r"^  weights +0\.0 MiB   expected 2\.00 GiB, difference -100\.000%$", out, re.MULTILINE)
 
     def test_the_page_for_the_browser_has_theory_too(self, ms_tune: Run, child: Child) -> None:
@@ -193,7 +193,7 @@ class TestText:
         cells = re.findall(r"<td[^>]*>(.*?)</td>", section)
         assert cells[:6] == ["0", "0", "0.0 MiB", "2.00 GiB", "-100.000%", "weights"]
         assert len(cells) == 18  # weights, gradients and optimizer state
-        # What the page would guess from the weights that it sees is not shown beside it.
+        # The page must not show its own estimate from visible weights next to this.
         (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
         assert json.loads(data)["ranks"][0]["theory"] == {"weights_bytes": 0, "parameters": 0}
 

@@ -135,7 +135,7 @@ def test_what_takes_a_while_is_done_once_and_only_when_a_process_runs(monkeypatc
     done: list[str] = []
     with DryrunProgress(Console(Language.EN), lambda: done.append("loaded")) as progress:
         progress.begin([task(0)])
-        assert not done  # the process is not to start later for it
+        assert not done  # this must not delay the process
         for seconds in (0.0, 0.4):
             progress.state(task(0), TaskState("compile", 0, 0, None, seconds))
     assert done == ["loaded"]

@@ -230,7 +230,7 @@ class TestSweep:
 
     def test_variants_are_shown_side_by_side(self, ms_tune: Run) -> None:
         code, out, _ = ms_tune(*self.SWEEP, "config.yaml")
-        assert code == 2  # one of them failed
+        assert code == 2  # one stage failed
         assert "3 variants" in out
         assert "variant 3 failed: " in out
         text = " ".join(out.split())

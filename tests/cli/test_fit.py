@@ -57,7 +57,7 @@ def test_a_table_gives_a_plan_that_is_proved(capsys: pytest.CaptureFixture[str],
     assert max(result["peak_bytes"]) <= result["limit_bytes"] == mb(56_000)
     assert {len(row) for rows in result["plan"].values() for row in rows} == {4}
     assert len(result["why"]) == 3
-    # The result is a table with a plan: planned again, that plan is what 100 is.
+    # The result is a table with a plan: in a second search, that plan is time 100.
     again = tmp_path / "again.json"
     again.write_text(json.dumps(result), encoding="utf-8")
     second = run_json(capsys, "--table", again, "--effort", "quick")
@@ -73,7 +73,7 @@ def test_a_table_is_planned_with_swap(capsys: pytest.CaptureFixture[str], table:
     page = tmp_path / "plan.html"
     options = ("--effort", "quick", "--times", "body=40,head=40,tail=80", "--swap-bandwidth", "20GB/s")
     found = run_json(capsys, "--table", table, *options, "--html", page)
-    # 36.3 ms of copies are hidden behind 40 ms of computation: swap is free, and nothing needs to be recomputed.
+    # 36.3 ms of copies are hidden behind 40 ms of computation: swap is free, and no recomputation is needed.
     assert found["time"] < 705.0 * 40
     assert found["optimal"]
     assert sum(map(sum, found["plan"]["swap"])) > 0
@@ -125,7 +125,7 @@ def test_the_answer_comes_first_and_the_page_says_the_same(
     picture = ET.fromstring(re.search(r"<svg.*?</svg>", written, re.DOTALL)[0])  # type: ignore[index] # noqa: S314 - our own
     drawn = [one for one in picture.iter() if one.get("stroke") == "#fff"]
     assert len(drawn) == 2 * 4 * 8  # forward and backward of each micro-batch on each stage
-    assert main(arguments) == ExitCode.USAGE  # the page is there
+    assert main(arguments) == ExitCode.USAGE  # the page exists already
     capsys.readouterr()
 
 

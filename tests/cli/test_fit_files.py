@@ -73,7 +73,7 @@ class TestSeconds:
         assert main([*arguments, "--json"]) == ExitCode.OK
         result = json.loads(capsys.readouterr().out)["seconds_of_step"]
         assert result["measured"] == pytest.approx(step.now / 1e6)
-        # 4 x 2 x (1 + 2 + 1) ms now, 4 x 2 x 3 where nothing is recomputed; the rest of the step stays.
+        # 4 x 2 x (1 + 2 + 1) ms now, 4 x 2 x 3 without recomputation; the rest of the step is unchanged.
         assert result["reference"] - result["plan"] == pytest.approx(0.008)
         assert main([*arguments, "-v"]) == ExitCode.OK
         assert "1 / none 2 | full 3 ms (4/4)" in " ".join(capsys.readouterr().out.split())
@@ -82,7 +82,7 @@ class TestSeconds:
         arguments = ["fit", "--table", str(table), "--effort", "quick", "--calibrate", "step=8s"]
         assert main([*arguments, "--json"]) == ExitCode.OK
         found = json.loads(capsys.readouterr().out)
-        # Nothing recomputed: 3 in place of 4 forward passes' time.
+        # Without recomputation: 3 instead of 4 times a forward pass.
         assert found["relative_time"] == pytest.approx(75)
         expected = {"plan": 6.0, "reference": 8.0, "lower_bound": 6.0, "measured": 8.0}
         assert found["seconds_of_step"] == pytest.approx(expected)
@@ -122,7 +122,7 @@ def test_a_table_that_was_written_is_read_again(
     assert main(["fit", "--table", str(own), "--effort", "quick", "--json"]) == ExitCode.OK
     second = json.loads(capsys.readouterr().out)
     assert (second["plan"], second["time"], second["peak_bytes"]) == (first["plan"], first["time"], first["peak_bytes"])
-    assert main([*arguments, "--export-table", str(own)]) == ExitCode.USAGE  # it is there
+    assert main([*arguments, "--export-table", str(own)]) == ExitCode.USAGE  # it exists already
 
 
 @pytest.mark.parametrize(

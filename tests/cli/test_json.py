@@ -117,7 +117,7 @@ def test_a_command_prints_json(
     out = capsys.readouterr().out
     assert out
     keys = sorted(keys_of(strictly(out)))
-    # The names of the fields are what programs rely on: to change one, remove the file, run this test, and tell it in CHANGELOG.
+    # Programs depend on the names of fields: to change one, remove the file, run this test, and report it in CHANGELOG.
     golden = GOLDEN / f"{re.sub(r'[^a-z0-9]+', '_', command.lower())}.txt"
     if not golden.exists():
         golden.write_text("\n".join([*keys, ""]), encoding="utf-8")

@@ -20,7 +20,7 @@ SHELL = (
     '# 环境\r\nexport MS_ALLOC_CONF="enable_vmm=True,acl_allocator:True"  # 说明\r\nexport MS_DEV_LAUNCH_BLOCKING=1\r\n'
 )
 PYTHON = "from mindspore import ops, set_context\r\n名 = ops.mul(a, b)  # 乘\r\nset_context(deterministic='off')\r\n"
-SAFE_SHELL = SHELL  # what was dropped is in force once it has its colon
+SAFE_SHELL = SHELL  # the dropped setting takes effect with its colon
 SAFE_PYTHON = PYTHON.replace("'off'", "'OFF'")
 ALL_SHELL = SHELL.replace("vmm=True", "vmm:True").replace("BLOCKING=1", "BLOCKING=0")
 ALL_PYTHON = SAFE_PYTHON.replace("set_context\r", "set_context, mint\r").replace("= ops.", "= mint.")
@@ -162,7 +162,7 @@ checks:
     (project / "a.env").write_text("GLOG_v=2 # level\n")
     run(capsys, "--checklist", "own.yaml", "--select", "OUR001", "--fix", "a.env")
     assert (project / "a.env").read_text() == "GLOG_v=3 # level\n"
-    # Fixes that only make sense for a config, or for code, are not made.
+    # Fixes that only apply to a config, or to code, are ignored.
     for fix in ("{safe: true, remove-key: true}", "{safe: true, rewrite: level}", "{safe: true, rewrite: nothing}"):
         (project / "own.yaml").write_text(text.replace('{safe: true, set-value: "3"}', fix))
         (project / "a.env").write_text("GLOG_v=2\n")

@@ -98,7 +98,7 @@ def test_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     give(CONFIG.encode())
     assert run(capsys, "--diff", "-")[1].startswith("--- a/<stdin>\n")
     assert run(capsys, "--fix", "-")[0] == 2
-    for content in (CONFIG.encode(), b"a: [1,\n"):  # a finding, and what cannot be read
+    for content in (CONFIG.encode(), b"a: [1,\n"):  # a finding, and an unreadable file
         give(content)
         assert "file=<stdin>," in run(capsys, "--format", "github", "-")[1]
     give(b"x" * (4 * 1024**2 + 1))
@@ -235,7 +235,7 @@ def test_environment_settings(
     monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm=True")
     lines = concise(capsys, "--select", "MST801", "--env-from-process")
     assert lines[0].startswith("environment:1:")
-    assert run(capsys)[0] == run(capsys, ".")[0] == 1  # without a path it is this folder
+    assert run(capsys)[0] == run(capsys, ".")[0] == 1  # without a path it checks this folder
 
 
 def test_a_fix_that_cannot_be_written_is_not_counted(capsys: pytest.CaptureFixture[str], project: Path) -> None:

@@ -467,7 +467,7 @@ RED = b"\033[1;31merror\033[0m: "
     ],
 )
 def test_colours_are_for_terminals(terminal: bool, environment: dict[str, str], begins: bytes) -> None:  # noqa: FBT001 - a column
-    ours, theirs = pty.openpty()  # stands in for a terminal
+    ours, theirs = pty.openpty()  # replaces a terminal
     try:
         done = process("nonsense", stderr=theirs if terminal else subprocess.PIPE, env={"TERM": "xterm", **environment})
         reported = os.read(ours, 65536) if terminal else done.stderr

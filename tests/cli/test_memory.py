@@ -157,7 +157,7 @@ def test_perfetto(tmp_path: Path) -> None:
     assert {event["pid"] for event in events} == {1, 5}
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert names == {1: "rank 0", 5: "rank 4"}
-    for event in events:  # the trace event format: what a metadata event, a counter and a complete event need
+    for event in events:  # the trace event format: required fields of metadata, counter and complete events
         assert event["ph"] in "MCX"
         assert isinstance(event["name"], str)
         assert all(isinstance(event[key], int) for key in ("pid", "tid"))
@@ -171,12 +171,12 @@ def test_perfetto(tmp_path: Path) -> None:
     for event in events:
         if event["ph"] == "X":
             slices.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
-    for track in slices.values():  # slices of one track do not cross, or Perfetto drops them
+    for track in slices.values():  # slices of one track must not overlap, or Perfetto drops them
         track.sort()
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(track))
 
 
-# What the viewer's own unpickler knows (PyTorch, torch/utils/viz/MemoryViz.js).
+# Opcodes of the viewer's own unpickler (PyTorch, torch/utils/viz/MemoryViz.js).
 VIEWERS_OPCODES = {
     *("APPEND", "APPENDS", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPUT", "BINUNICODE", "DICT"),
     *("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "FRAME", "LIST", "LONG1", "LONG_BINGET", "LONG_BINPUT", "MARK"),

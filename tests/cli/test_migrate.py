@@ -68,7 +68,9 @@ def test_diff(config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     monkeypatch.setenv("COLUMNS", "40")
     assert main(command(config, "--diff")) == 0
     out = capsys.readouterr().out
-    assert {line[:1] for line in out.splitlines()} <= set("-+@ ")  # long lines are not folded: `patch` takes it
+    assert {line[:1] for line in out.splitlines()} <= set(
+        "-+@ "
+    )  # long lines are not wrapped: `patch` accepts the output
     assert out.startswith("--- ")
     assert "+training:" in out
 
@@ -155,7 +157,7 @@ def test_the_difference_is_explained(
     assert main(command(config, "--dryrun", "--lang", language, "-v")) == 0
     out = capsys.readouterr().out
     assert all(one in " ".join(out.split()) for one in (*words, "fc.w", "3 x +30.0 Dense linear.py:67", "Cast b-B/c-C"))
-    assert "-0.0" not in out  # and no line for what is nothing
+    assert "-0.0" not in out  # and no line for a size of zero
     untold = "expected memory not compared" if language == "en" else "理论值未作比较"
     assert untold in out
     sums = [line.split()[-1] for line in out.splitlines() if re.match(r" {4}[^ ].*[+-]\d+\.\d$", line)]

@@ -38,7 +38,7 @@ FILES: dict[str, str | bytes] = {
     "powershell.log": NOT_YAML.encode("utf-16"),
 }
 READERS = ("check", "lint", "normalize-recompute", "dryrun", "fit", "migrate")
-# What is typed, and words of what is told to do.
+# The command line, and words of the proposed remedy.
 MISTAKES = {
     **{f"{command} trian.yaml": "train.yaml" for command in READERS},
     **{f"{command} empty.yaml": "ms-tune init" for command in READERS},

@@ -72,7 +72,7 @@ def test_both_files_are_written_or_none(hindrance: str, capsys: pytest.CaptureFi
 def test_one_release(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     made = json.loads(run(capsys, "--dialect", "mindformers", "--framework-version", "1.6.0")[1])
     model = made["properties"]["model"]["properties"]["model_config"]["properties"]
-    assert "aux_loss_types" in model  # 1.6 alone knows it
+    assert "aux_loss_types" in model  # only 1.6 knows it
     assert "mlp_bias" not in model  # since 1.9
     everything = schema(Dialect.MINDFORMERS)["properties"]["model"]["properties"]["model_config"]["properties"]
     assert {"aux_loss_types", "mlp_bias"} <= everything.keys() > model.keys()

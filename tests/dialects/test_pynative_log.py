@@ -23,7 +23,8 @@ def log_of(version: str, **settings: Any) -> list[str]:  # noqa: ANN401 - of man
     return list(plan.log)
 
 
-# Four layers and one of multi-token prediction on two stages: every stage logs about its own, the last one about both.
+# Four layers and a prediction layer on two stages: every stage logs its own layers, the last one also the prediction
+# layer.
 STAGES = {
     "layers": 4,
     "mtp_layers": 1,

@@ -80,7 +80,7 @@ def test_the_guides_example_to_the_letter() -> None:
         r"feed_forward\.mul",
         r"feed_forward\.w1\.matmul",
     )
-    assert {problem.severity for problem in plan.problems} == {Severity.INFO}  # w3.matmul is behind full recompute
+    assert {problem.severity for problem in plan.problems} == {Severity.INFO}  # w3.matmul is inside full recompute
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_what_the_framework_refuses(inputs: RecomputeInputs, value: object, text
 
 def test_a_list_too_short_for_layers_in_full_recompute_fails_nowhere() -> None:
     """The framework does not look up patterns in these layers."""
-    for rows in ([[1, 1]], [[1], [1]]):  # one of two chunks, one of two stages
+    for rows in ([[1, 1]], [[1], [1]]):  # one row of two chunks, one column of two stages
         plan = plan_of(EVEN, recompute=True, select_recompute={"a": rows}, select_comm_recompute=["b"])
         assert plan.failure is None
         assert plan.formative is not None

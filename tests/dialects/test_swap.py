@@ -33,7 +33,7 @@ def lines(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None =
     model = layer_model("LlamaForCausalLM", "1.9")
     assert model is not None
     full = inputs._replace(values=RecomputeValues(**(recompute or {})), swap=SwapValues(**{"swap": True, **swap}))
-    # The framework's source leaves runs of blanks in its lines; the guide shows one.
+    # The framework's source has runs of blanks in its lines; the guide has single blanks.
     return [" ".join(line.split()) for line in layer_lines(full, normalize(full), model)]
 
 

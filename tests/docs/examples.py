@@ -46,11 +46,11 @@ _FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _SHELLS = ("console", "sh", "bash")
-# What is not ms-tune: done here, or what it takes.
+# Commands of other programs: executed here, or by the words that they need.
 _DONE_HERE = ("cp", "echo", "grep")
 _PROGRAMS = {"msrun": "NPU", "pip": "network", "examples": "simulation"}
 _DEVELOPMENT = ("python", "pytest", "ruff", "mypy", "pre-commit", ".ci/release", "mkdocs", ".", "git")
-_WITHOUT_RUNS = ("--table", "--explain")  # of fit: nothing is simulated
+_WITHOUT_RUNS = ("--table", "--explain")  # options of fit without simulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def blocks(text: str) -> Iterator[Block]:
 def _commands(body: str, kind: str) -> Iterator[tuple[str, ...]]:
     for line in body.replace("\\\n", " ").splitlines():
         if kind == "console" and not line.startswith("$ "):
-            continue  # what a command printed
+            continue  # output of a command
         for part in re.split(r"&&|\|", line.removeprefix("$ ")):
             words = shlex.split(part, comments=True)
             if words:

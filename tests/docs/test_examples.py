@@ -32,7 +32,7 @@ HELP = {
     for text_id, text in json.loads(file.read_text("utf-8")).items()
     if text_id.endswith(".examples")
 }
-# What only the reader's own file can have: a moment of it, a rank, a device.
+# Values that depend on the reader's own file: a moment, a rank, a device.
 _OWN = {
     ("migrate", "train.yaml"): "static.yaml",
     ("--device", "3"): "0",
@@ -43,10 +43,10 @@ _OWN = {
     ("adam_v.*", "output/"): "layers",
 }
 _ELSEWHERE = (("rule", "--markdown"), ("fit", "llama.json"))  # seconds each; tests/cli runs them
-# What programs read or people copy is not folded: forms of output, files, logs, and lines of a config or script that are shown.
+# Output for programs or for copying is not wrapped: formats, files, logs, and shown lines of a config or script.
 _WHOLE_OUTPUT = {"--json", "--diff", "--as-log", "--to", "sarif", "--dialect", "migrate", "export"}
 _WHOLE_LINE = re.compile(r" *(?:ms-tune |--> |Formative |Set )|\s*\d*\s*\||  .*[{}#]|[^ ]+: ms-tune ")
-# A mark of English behind Chinese words; “键: 值” is how YAML is written.
+# English punctuation after Chinese words; “键: 值” is YAML syntax.
 _ASCII_MARK = re.compile(r"(?!键: )[\u4e00-\u9fff）”][:;,!?](?=\s|$)")
 _SEEN: set[tuple[str, ...]] = set()
 
@@ -111,7 +111,7 @@ def failed(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> list[s
     rest = rest[: rest.index(">")] if output else rest
     if program == "echo":
         Path(output or "out").write_text(f"{rest[0]}\n", "utf-8")
-        settings_for.cache_clear()  # a process of its own would read them anew
+        settings_for.cache_clear()  # a separate process would read them again
         return []
     if program == "grep" or words in _SEEN or any({*one} <= {*rest} for one in _ELSEWHERE):
         return []

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
-# Words that are ruled out may be parts of the right ones.
+# Rejected words may be parts of the correct ones.
 _ALLOWED = {"微批": "微批次"}
 
 

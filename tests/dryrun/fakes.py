@@ -26,7 +26,7 @@ HEADER = (
     "file_name,line_num,type,producer_task,task_name,node_name,graph_name,user_tasks,last_user_task,python_stack,"
     "is_persistent,is_small,\n"
 )
-PYTHON = sys.executable  # the real one; tests put another program in its place
+PYTHON = sys.executable  # the real interpreter; tests replace it by another program
 NEVER = 2**63 - 1
 GIB = 1024**3
 
@@ -61,11 +61,11 @@ def install(patch: pytest.MonkeyPatch, folder: Path, code: str, *, mindformers: 
     python.write_text(f'#!/bin/sh\nexec {shlex.join([PYTHON, str(script)])} "$@"\n', encoding="utf-8")
     python.chmod(0o755)
     patch.setattr(sys, "executable", str(python))
-    # The script imports nothing: each process starts by itself.
+    # The script imports nothing: each process starts separately.
     patch.setattr(local_engine, "shared_imports", lambda _: None)
     patch.setattr(run, "find_mindspore", lambda: MindSpore("2.9.0", folder))
     patch.setattr(run, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, folder / "cann"))
-    # The made-up traces hold no weights, which theory would miss.
+    # The invented traces contain no weights, which theory would report as missing.
     patch.setattr(run, "unlike_theory", lambda *_: ())
     if mindformers:
         patch.setattr(run, "need", lambda *_: None)

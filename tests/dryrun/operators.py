@@ -77,7 +77,7 @@ def _results(folder: Path, device: str, command: list[str]) -> dict[str, dict[st
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
-        check=False,  # the program itself uses no device, and so there is nothing to judge
+        check=False,  # the program itself uses no device, and so there is no verdict
     )
     read: dict[str, dict[str, Any]] = json.loads(out.read_text(encoding="utf-8"))
     return read

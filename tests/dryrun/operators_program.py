@@ -19,7 +19,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, mint, nn, ops
 
-_SECONDS = 60.0  # for one call
+_SECONDS = 60.0  # per call
 _AT_ONCE = 2
 _LONGEST = 300  # characters of an error
 _SIZES = {
@@ -105,7 +105,7 @@ def _begin(call: str, device: str) -> tuple[int, int]:
         os.setsid()
         os.close(read)
         os.write(write, json.dumps(_run_call(call, device)).encode())
-        os.kill(os.getpid(), signal.SIGKILL)  # what MindSpore does at its end is nobody's call
+        os.kill(os.getpid(), signal.SIGKILL)  # skip MindSpore's own cleanup, which is no part of the call
     os.close(write)
     return pid, read
 

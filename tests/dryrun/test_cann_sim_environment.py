@@ -154,7 +154,7 @@ class TestWhoIsServed:
     def test_a_folder_that_happens_to_be_called_mindspore_is_not_an_installed_one(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # `python -m ms_tune` beside a checkout of MindSpore's sources.
+        # `python -m ms_tune` next to a checkout of MindSpore's sources.
         def not_installed(name: str) -> NoReturn:
             raise importlib.metadata.PackageNotFoundError(name)
 
@@ -218,7 +218,7 @@ class TestBuild:
         assert done.stdout.split() == ["8.5.0", "None"]
 
     def test_both_cuts_that_mindspore_makes_lead_to_its_folders(self, home: Path) -> None:
-        # MindSpore cuts the path of libascendcl.so behind its last "cann" (2.7.2 and later) or "latest" (2.7.0).
+        # MindSpore cuts the path of libascendcl.so after its last "cann" (2.7.2 and later) or "latest" (2.7.0).
         library = Cann(Backend.STAND_IN, home).environment({})["LD_LIBRARY_PATH"]
         for word in ("cann", "latest"):
             cut = Path(library[: library.rindex(word) + len(word)])

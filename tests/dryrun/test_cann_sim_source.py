@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.cann_sim.inventory import Inventory
 
-# Real names, from the plug-ins of MindSpore 2.7.2, 2.9.0 and 2.10.0, at least one a family.
+# Real names, from the plug-ins of MindSpore 2.7.2, 2.9.0 and 2.10.0, at least one per family.
 EXPECTED = {
     "_ZNK2ge8Operator15TryGetInputDescEPKcRNS_10TensorDescE": "RETURNS_FAILURE({})",
     "_ZN2ge5ShapeC1ERKSt6vectorIlSaIlEE": "MAKES_EMPTY({}, 2)",
@@ -118,7 +118,7 @@ def test_the_library_exports_exactly_the_symbols(tmp_path: Path) -> None:
         "close",
         "unlink",
         "rmdir",
-    }  # of the C library, which is there
+    }  # from the C library, which exists
     assert library.undefined == {"_ZNSs4_Rep20_S_empty_rep_storageE"} | of_marks
 
 
@@ -129,7 +129,7 @@ class TestInstalledMindSpore:
     def test_every_family_has_a_function_but_those_of_other_versions(self, installed_inventory: Inventory) -> None:
         macros = {define_stand_in(name).partition("(")[0] for name in installed_inventory.symbols}
         families = {macro.partition("(")[0] for _, macro in inventory._FAMILIES}
-        # 2.10 and later ask for StatusFactory::Instance; earlier wheels bring it with them.
+        # 2.10 and later need StatusFactory::Instance; earlier wheels contain it.
         assert families - macros <= {"RETURNS_REGISTRY"}
 
     def test_only_functions_whose_first_argument_is_the_result_write_to_it(

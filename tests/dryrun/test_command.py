@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     Command = Callable[..., tuple[int, str, str]]
 
-# The tracker writes where MS_ALLOC_CONF tells it to.
+# The tracker writes to the folder in MS_ALLOC_CONF.
 TO_TRACKER = (
     "import os, sys\nfrom pathlib import Path\n"
     "place = Path(os.environ['MS_ALLOC_CONF'].split('memory_tracker_path:')[1])\n"
     "Path('memory_block.csv').replace(place / 'memory_block.csv')\n"
-    # as every process tells of itself that imports MindSpore
+    # the record that every process writes when it imports MindSpore
     '(place / \'process.json\').write_text(\'{"pid": 1, "arguments": [], "ended": true}\')\n'
 )
 
@@ -75,7 +75,7 @@ def test_the_program_runs_in_the_users_folder_with_its_arguments(ms_tune: Comman
 @pytest.mark.slow
 @pytest.mark.parametrize(("code", "form"), [(0, ()), (0, ("--json",)), (7, ("--json",)), (255, ())])
 def test_its_exit_code_is_kept(ms_tune: Command, code: int, form: tuple[str, ...]) -> None:
-    # A good end without a trace is no verdict, and 0 stands for what fits.
+    # A successful run without a trace has no verdict, and exit code 0 means that it fits.
     assert ms_tune(f"raise SystemExit({code})", *form)[0] == (code or ExitCode.USAGE)
 
 
@@ -211,7 +211,7 @@ def test_job_and_rank_may_come_from_the_environment(ms_tune: Command, monkeypatc
 @pytest.mark.slow
 def test_the_page_for_the_browser_has_every_rank(ms_tune: Command) -> None:
     children = {"0": good_child(GIB), "1": good_child(2 * GIB)}
-    # Both run at once in one folder, as two ranks of a user's program do: each writes to a place of its own.
+    # Both run at once in one folder, as two ranks of a user's program: each writes to its own folder.
     code = (
         "import os\nos.makedirs(os.environ['RANK_ID'])\nos.chdir(os.environ['RANK_ID'])\n"
         f"exec({children!r}[os.environ['RANK_ID']])\n" + TO_TRACKER

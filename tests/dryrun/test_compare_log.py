@@ -108,7 +108,7 @@ def test_a_person_sees_figures_and_reasons(capsys: pytest.CaptureFixture[str], l
     assert "50.0%" in out
     assert "−2.00 GiB" in out
     assert "2,048.0 MiB" in out
-    assert "60.97" in out  # the device, which only the log tells
+    assert "60.97" in out  # the device, which only the log contains
 
 
 def test_statistics_that_are_printed_twice_or_once_more_as_zeros_are_one_process() -> None:

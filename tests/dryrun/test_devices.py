@@ -117,7 +117,7 @@ def test_an_interleaved_pipeline_holds_others_in_each_chunk(
     assert [run(config, stage=stage).in_flight for stage in range(4)] == held
 
 
-@pytest.mark.parametrize(("stage", "held"), [(0, (3, 2)), (1, (2, 1))])  # 4 and 2 passes warm it up, and one more
+@pytest.mark.parametrize(("stage", "held"), [(0, (3, 2)), (1, (2, 1))])  # 4 and 2 warm-up passes, and one more
 def test_so_does_one_of_the_dynamic_graph(stage: int, held: tuple[int, ...]) -> None:
     config = edited(MINDSPEED, "parallel_config.pipeline_model_parallel_size", 2)
     config = edited(config, "parallel_config.virtual_pipeline_model_parallel_size", 2)

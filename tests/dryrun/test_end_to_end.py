@@ -126,7 +126,8 @@ class TestPackagedModel:
         categories = packaged_run.json["categories_at_peak"]
         assert sum(categories.values()) == packaged_run.json["peak_bytes"]
         assert all(size >= 0 for size in categories.values())
-        # With few layers the peak is where the new weights of all ranks are gathered beside the old ones.
+        # With few layers the peak is the moment when the new weights of all ranks are gathered while the old ones are
+        # live.
         assert categories["temporaries"] >= 2 * parameters
 
     def test_theory_is_reported_next_to_what_was_measured(self, packaged_run: RealRun, parameters: int) -> None:
@@ -304,7 +305,7 @@ class TestMindFormers:
     ) -> None:
         size = qwen3_run.json["categories_at_peak"][category]
         expected = size_of * rank_parameters
-        if least:  # beside the accumulated gradients those of the last micro-batch are alive
+        if least:  # besides the accumulated gradients, those of the last micro-batch are live
             assert size >= expected
         else:
             assert size == pytest.approx(expected, rel=0.001)

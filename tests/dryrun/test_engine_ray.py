@@ -46,7 +46,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tm
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nobody", "no-port", "another"])
 def test_an_address_without_a_cluster_ends_soon(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and says nothing
+    with socket.create_server(("127.0.0.1", 0)) as server:  # accepts connections and sends nothing
         port = server.getsockname()[1]
         if kind == "nobody":
             server.close()
@@ -173,7 +173,7 @@ REPORT = (
 )
 
 
-# The worker is the parent of the process that stands between it and the program.
+# The worker is the parent of the supervisor of the program.
 _KILLS_ITS_WORKER = """
 import os, pathlib
 import mindspore as ms

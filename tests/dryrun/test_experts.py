@@ -15,7 +15,7 @@ def test_no_token_is_lost_and_no_expert_gets_two_more_than_another(
     tokens: int, local: int, ranks: int, data: st.DataObject
 ) -> None:
     own, experts = data.draw(st.integers(0, ranks - 1)), local * ranks
-    chosen = sorted(token % experts for token in range(tokens))  # the expert of every token, dealt out like cards
+    chosen = sorted(token % experts for token in range(tokens))  # the expert of every token, distributed in turn
     counts = [chosen.count(expert) for expert in range(experts)]
     ends, sent, received = shared_out(tokens, experts, ranks, own)
     assert sent == tuple(sum(counts[rank * local : (rank + 1) * local]) for rank in range(ranks))

@@ -89,7 +89,7 @@ def test_each_is_a_process_as_if_started_for_itself(tmp_path: Path) -> None:
         assert (pid, reported, shared, folder) == (group, rank, "1", str(one.folder))
         assert parent == importer != pid
         assert (one.folder / LOG).read_text(encoding="utf-8").splitlines() == ["imported", f"job {rank}"]
-    assert facts(children[0])[2] == facts(children[1])[2]  # one import for both
+    assert facts(children[0])[2] == facts(children[1])[2]  # both use one import
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ REFERENCE = st.builds(
         TrainingConfig,
         shape=st.builds(
             ModelShape,
-            rotary_fraction=st.floats(0, 1),  # no job has one that is no number, which equals nothing
+            rotary_fraction=st.floats(0, 1),  # no job has NaN, which equals nothing
             latent=st.none() | st.builds(LatentAttention),
             experts=st.none() | st.builds(Experts, capacity_factor=st.none() | st.floats(0.5, 4.0)),
         ),

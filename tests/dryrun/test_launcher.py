@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0  # seconds until a test gives up; nothing here takes long
+PATIENCE = 60.0  # timeout of a test in seconds; all tests are much faster
 
 
 def python(code: str, *arguments: str) -> list[str]:
@@ -138,7 +138,7 @@ def test_signal_handlers_are_as_before_afterwards(tmp_path: Path) -> None:
     assert [signal.getsignal(number) for number in numbers] == before
 
 
-# A small ms-tune: runs FAMILY as its child, and says how it ended.
+# A small replacement of ms-tune: it runs FAMILY as its child, and reports how it ended.
 PARENT = """
 import os, sys
 from pathlib import Path
@@ -177,7 +177,7 @@ def test_what_ms_tune_was_started_to_ignore_it_ignores(tmp_path: Path, number: s
     assert parent.wait(PATIENCE) == 0
 
 
-# As PARENT, with the real child module. Its MindSpore is a file that sleeps when it is imported.
+# Like PARENT, with the real child module. Its MindSpore is a file that sleeps when it is imported.
 PARENT_OF_REAL_CHILD = """
 import os, sys
 from pathlib import Path

@@ -77,7 +77,7 @@ def _routed(experts: int) -> list[int]:
     return [experts * HIDDEN, local * HIDDEN * 2 * EXPERT_WIDE, local * EXPERT_WIDE * HIDDEN]  # the router, the experts
 
 
-# Latent attention: what goes down is whole on every rank, what goes up again is split.
+# Latent attention: down projections are whole on every rank, up projections are split.
 _LATENT = [
     *(QUERY_RANK * HIDDEN, (KEY_VALUE_RANK + ROTARY) * HIDDEN, QUERY_RANK, KEY_VALUE_RANK),
     *(HEADS * (PLAIN + ROTARY) * QUERY_RANK // TENSOR, HEADS * 2 * PLAIN * KEY_VALUE_RANK // TENSOR),
@@ -98,7 +98,7 @@ MODELS = {
             "parallel_config.vocab_emb_dp": True,
             "swap_config.swap": False,
         },
-        # vocab_emb_dp: every rank has the embedding whole, and the head with it
+        # vocab_emb_dp: every rank has the whole embedding, and the whole head
         [
             *[WORDS * HIDDEN] * 2,
             HIDDEN,
@@ -141,7 +141,7 @@ MODELS = {
             *_routed(EXPERTS),
             *(2 * EXPERT_WIDE * HIDDEN, EXPERT_WIDE * HIDDEN),  # the shared expert is whole on every rank
         ],
-        untrained=2 * EXPERTS,  # a bias of each routed expert, and what it was sent
+        untrained=2 * EXPERTS,  # a bias of each routed expert, and its token count
     ),
     # MindFormers' own simulation refuses experts whose number does not divide the length of a sequence.
     "Qwen3-MoE": Model(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.mindspore, pytest.mark.slow]
 
-_WHEELS = {"msadapter": "0.5.0b1", "ml_dtypes": "0.5.4"}  # and what MSAdapter imports
+_WHEELS = {"msadapter": "0.5.0b1", "ml_dtypes": "0.5.4"}  # and the packages that MSAdapter imports
 _FOLDERS = ("msadapter/", "msa_thirdparty/", "ml_dtypes/")
 _SECONDS = 60
 _PROGRAM = """
@@ -78,7 +78,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folders: Path, tmp_path_factory: pytest.TempPathFactory, stray_cache: Path) -> RealRun:
     work = tmp_path_factory.mktemp("script")
     (work / "train.py").write_text(_PROGRAM, encoding="utf-8")
-    path = f"{folders}:{folders / 'msa_thirdparty'}"  # and nothing of what was there before
+    path = f"{folders}:{folders / 'msa_thirdparty'}"  # and nothing of the previous path
     (work / "pretrain.sh").write_text(_SCRIPT.format(folders=path), encoding="utf-8")
     return run_dryrun(work, stray_cache, "--json", "pretrain.sh")
 

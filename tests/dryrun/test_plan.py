@@ -111,7 +111,7 @@ class TestFewestLayers:
     def test_a_stage_with_fewer_than_asked_for_is_run_whole(self) -> None:
         uneven = edited(MINDFORMERS, "model.model_config.offset", [0, 0, 1, -1])
         layers = {stage.run.stage: stage.run.layers for stage in planned(uneven, layers=16).stages}
-        assert layers == {0: 16, 1: 16, 2: 17, 3: 15}  # of 17 layers 16 tell nothing
+        assert layers == {0: 16, 1: 16, 2: 17, 3: 15}  # 16 of 17 layers are not sufficient for extrapolation
 
     @pytest.mark.slow
     def test_how_many_it_takes_is_reported_once_and_holds(self) -> None:

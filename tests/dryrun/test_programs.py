@@ -26,7 +26,7 @@ import mindspore as ms, numpy as np
 from mindspore import Tensor, amp, mint, nn, ops
 ms.set_device("Ascend")
 """
-# One layer of 64 MiB, so that Adam's state is 128 MiB; whoever leaves the optimizer out does not get to 320 MiB.
+# One layer of 64 MiB, so that Adam's state is 128 MiB; without the optimizer the peak stays below 320 MiB.
 _LAYER = """
 net = nn.Dense(4096, 4096, has_bias=False, weight_init="zeros")
 opt = nn.Adam(net.trainable_params(), 1e-3)
@@ -43,7 +43,7 @@ _QUESTIONS = {
     "isnan": "if not any(ops.isnan(one).any().item() or bool(mint.isinf(one).any()) for one in found): opt(found)",
     "inverted": "if bool(ops.logical_not(ops.isnan(value))) and mint.isfinite(value).float().item() == 1: opt(found)",
     "counted": "if int(mint.isfinite(found[0]).astype(ms.int32).sum()) == found[0].size: opt(found)",
-    # as MindSpeed-Core-MS r0.1.0 asks it
+    # as in MindSpeed-Core-MS r0.1.0
     "reduced": "flag = Tensor(amp.all_finite(found), dtype=ms.int8)\n"
     "    if comm_func.all_reduce(flag, 'prod')[0].astype(ms.bool_): opt(found)",
     "numbers": "flags = [1 - one.isfinite().all().astype(ms.float32) for one in found]\n    if sum(flags) < 1: opt(found)",
@@ -86,7 +86,7 @@ def test_every_question_whether_all_is_finite_is_answered_with_yes(simulated: Ca
     assert [ended for _, _, ended in asked] == ["0"] * len(parts)
     found = {name: int(pid) for name, pid, _ in asked}
     sizes = {rank["pid"]: rank["peak_bytes"] / MIB for rank in run.json["ranks"]}
-    # weight, gradient of it twice for a moment, and the two moments
+    # weight, its gradient temporarily twice, and the two moments
     assert {name: sizes[found[name]] >= 320 for name in parts} == dict.fromkeys(parts, True)
     assert run.json["verdict"] == "fits"
     assert run.json["reads"] == []
@@ -101,13 +101,13 @@ def test_no_thread_runs_while_the_program_waits(simulated: Callable[..., RealRun
     assert run.code == 0, run.err
     (log,) = run.folder.rglob("log.txt")
     (used,) = re.findall(r"^used (.*)$", log.read_text("utf-8"), re.MULTILINE)
-    assert float(used) < 0.1  # one that asks the device for news without a pause uses all that is free
+    assert float(used) < 0.1  # a busy-waiting thread would use all idle processors
 
 
 def test_what_follows_from_another_value_is_reported(simulated: Callable[..., RealRun]) -> None:
     code = (
         _LAYER + "    if ops.norm(found[0]).item() > 0.5: opt(found)\n    print(float(value), value)\n"
-        # an operator without a call of its own, of whose result nothing is known
+        # an operator without its own replacement, whose result is unknown
         "places = Tensor([0] * 4096, ms.int32)\nprint(ops.unsorted_segment_max(found[0], places, 4).sum().item())\n"
     )
     run = simulated(code)
@@ -235,7 +235,7 @@ for step in (on_a_value, on_a_shape, Inside()):
     assert "graph on_a_value has a condition on a device value" in result
     assert "graph Inside.construct has a condition on a device value" in result
     assert "on_a_shape" not in result
-    assert 128 <= peaks(run)[0] < 2048  # what the other branch takes is not in it
+    assert 128 <= peaks(run)[0] < 2048  # the memory of the other branch is not included
 
 
 def test_the_host_has_room_for_copies_next_to_many_streams(simulated: Callable[..., RealRun]) -> None:
@@ -394,8 +394,8 @@ _BY_C = "import ctypes; os.fork = ctypes.CDLL(None).fork; "
 _IN_THREAD = "import threading; thread = threading.Thread(target={}); thread.start(); thread.join()"
 
 
-# Each leaves one process that is told: Python's way without the hook, as libraries fork, which Python does not see, before the
-# device is in use and after it, and in threads, where Python calls nobody in what is forked.
+# Each leaves one process to report: by Python without the hook, by libraries without Python, before and after the
+# device is used, and in threads, where Python calls no handler in the forked process.
 _TOLD = (
     "subprocess.run([sys.executable, '-I', '-c', CHILD])",
     "subprocess.run([sys.executable, '-c', CHILD], env={**os.environ, 'PYTHONPATH': ''})",
@@ -578,8 +578,8 @@ def test_what_goes_wrong_has_no_verdict(
     ("asks", "limit"),
     [
         ('ms.set_context(max_device_memory="40GB"); ms.runtime.set_memory(max_size="41GB")', 41 * 1024),
-        ('ms.runtime.set_memory(max_size="62GB")', None),  # MindSpore refuses it: not below what is free
-        ('ms.runtime.set_memory(max_size="100GB")', 58166),  # it takes no notice of it
+        ('ms.runtime.set_memory(max_size="62GB")', None),  # MindSpore refuses it: not below the free memory
+        ('ms.runtime.set_memory(max_size="100GB")', 58166),  # it is ignored
         ('mint.zeros(8); ms.runtime.set_memory(max_size="40GB")', 58166),  # it is too late
     ],
 )

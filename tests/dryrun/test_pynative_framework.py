@@ -42,7 +42,7 @@ def install(folder: Path, modules: dict[str, list[str]], monkeypatch: pytest.Mon
             path = folder / package / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"raise AssertionError('imported')\n# {TRAINS}", encoding="utf-8")
-    # What is installed here must not be found; for packages only the last finder looks, the one of the path.
+    # Hide installed packages; for packages only the last finder, that of the path, searches.
     monkeypatch.setattr(sys, "path", [str(folder)])
 
 

@@ -46,7 +46,7 @@ def test_recompute_of_all_layers_leaves_what_its_remedy_says(settings: dict[str,
     peak = memory(tmp_path, {**settings, "remedy": "recompute"})["peak_bytes"]
     assert remedy_peaks["recompute"]["peak_after_bytes"] == pytest.approx(peak, rel=0.02)
     assert "3 %" in remedy_peaks["recompute"]["price"]  # these peaks are in a layer's backward pass
-    assert "swap" not in remedy_peaks  # which primitives cells of one's own hold is not known
+    assert "swap" not in remedy_peaks  # the primitives of a user's own cells are unknown
 
 
 def own_network(stages: int, micro_batches: int, layers: int, batch: int) -> dict[str, Any]:
@@ -102,6 +102,6 @@ def test_remedies_of_mindformers_own_network(stages: int, tmp_path: Path) -> Non
             second = ms_tune(tmp_path, "memory", f"run_{name}/rank_{rank}", "--json")
             peaks[name] = second["peak_bytes"]
             assert remedy_peaks[name] == pytest.approx(peaks[name], rel=0.03 if name == "swap" else 0.02)
-            if name == "selective-recompute":  # and what recompute of the whole layers would leave from there
+            if name == "selective-recompute":  # and the part that recomputing whole layers would leave
                 further = {remedy["name"]: remedy["peak_after_bytes"] for remedy in second["remedies"]}
                 assert further["recompute"] == pytest.approx(remedy_peaks["recompute"], rel=0.04)

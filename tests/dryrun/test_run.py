@@ -78,7 +78,11 @@ class TestGoodEnd:
     @pytest.mark.parametrize(
         ("peak", "footprint", "fit"),
         [
-            (56000 * MIB, (58166 - 454) * MIB, Fit.FITS),  # what a 64 GB card gives, less the gap for workspaces
+            (
+                56000 * MIB,
+                (58166 - 454) * MIB,
+                Fit.FITS,
+            ),  # the usable memory of a 64 GB card, less the gap for workspaces
             (56000 * MIB, (58166 - 454) * MIB + 512, Fit.TIGHT),
             (58166 * MIB, 62000 * MIB, Fit.TIGHT),
             (58166 * MIB + 512, 62000 * MIB, Fit.DOES_NOT_FIT),
@@ -270,7 +274,7 @@ class TestMindFormers:
 class TestProgress:
     @pytest.mark.slow
     def test_what_the_process_says_is_passed_on(self, child: Callable[[str], None]) -> None:
-        # The process goes on to its next phase when ms-tune has told of this one.
+        # The process enters its next phase when ms-tune has reported this one.
         child(
             "import json, time\nfrom pathlib import Path\n"
             "for phase in ('build', 'step', 'nonsense'):\n"

@@ -44,7 +44,7 @@ def test_any_name_gives_a_plain_folder_name(working_folder: Path, name: str) -> 
 
 
 def test_where_the_working_folder_cannot_be_written_it_is_in_the_cache(working_folder: Path, tmp_path: Path) -> None:
-    # Root may write everywhere, so a file stands where the folder would be.
+    # Root may write everywhere, so a file replaces the folder.
     (working_folder / "ms-tune-runs").write_text("", encoding="utf-8")
     assert create_run_folder(None, "config.yaml").parent == tmp_path / "cache" / "ms-tune-runs"
 

@@ -122,7 +122,7 @@ def test_nothing_is_found(tmp_path: Path) -> None:
 def test_a_launchers_stand_in_needs_no_other_package() -> None:
     """It runs in the environment of a user's script, in which any package may replace those of ms-tune."""
     done = subprocess.run([sys.executable, "-I", "-S", stand_in.__file__], capture_output=True, text=True, check=False)
-    assert "IndexError" in done.stderr  # it was told no launcher
+    assert "IndexError" in done.stderr  # it got no launcher
 
 
 @pytest.mark.parametrize(

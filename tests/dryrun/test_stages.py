@@ -79,7 +79,7 @@ class TestStages:
             assert derived.peak_bytes == GIB + 16 * GIB // 8 + (2 * GIB if stage.run.stage == 3 else 0)
             assert (derived.layer_bytes, derived.from_layers) == (GIB // 8, (4, 5))
             assert sum(derived.contents.values()) == derived.peak_bytes
-        # Other sizes are kept where nobody takes them for ranks.
+        # Other sizes are in folders that do not look like ranks.
         ranks = {"rank_0", "rank_8", "rank_16", "rank_24"}
         assert {path.name for path in result.folder.glob("rank_*")} == ranks
         assert {path.name for path in result.folder.glob(".layers_5/*")} == ranks

@@ -86,7 +86,7 @@ def test_a_daemon_that_uses_mindspore_is_waited_for(tmp_path: Path) -> None:
     assert (tmp_path / "done").is_file()
 
 
-# The supervisor with looks that find nobody, as one look can: the parent that a process names ends while /proc is read.
+# A supervisor whose searches find no process, which can happen: the parent of a process ends while /proc is read.
 BLIND = """
 import os, sys
 from ms_tune.dryrun import supervisor

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 PYTHON = os.environ.get("MS_TUNE_TEST_PYNATIVE", "")
 FIGURES: dict[str, Any] = json.loads(tensor_parallel.FIGURES.read_text("utf-8"))
 CLOSE, CLOSE_TO_RECORDED = 0.005, 0.0025
-# One of each kind. One mask for both samples would be 3 % too little for the first; on one device recompute would be 13 % too
-# little, gradients added up at the end 4 % too much, no norm of them 5 % too little; then latent attention and experts, whole experts would be too much, and
-# what recompute leaves behind too little.
+# One of each kind. One mask for both samples would be 3 % too little for the first; on one device recompute would be 13
+# % too little, gradients added up at the end 4 % too much, no norm of them 5 % too little; then latent attention and
+# experts, where unsharded experts would be too much, and memory left by recompute too little.
 HERE = (
     "qwen3-two-samples-half",
     "qwen3-one-device-recompute-full",
@@ -45,9 +45,9 @@ HERE = (
 
 
 FIGURES_2_0: dict[str, Any] = json.loads(tensor_parallel.FIGURES_2_0.read_text("utf-8"))
-# Without the copies that 2.0's optimizer leaves behind all but the first would be 5 % and more too little. The first has the
-# weights' own number format, the second cosines and sines of every layer (0.3 %), the third words that are gathered element by
-# element, the fourth what a hook has alive (2 %), the last a projection that is split.
+# Without the copies that 2.0's optimizer keeps, all but the first would be 5 % or more too little. The first has the
+# weights' own number format, the second cosines and sines per layer (0.3 %), the third embedding element by element,
+# the fourth tensors of a hook (2 %), the last a split projection.
 HERE_2_0 = (
     "qwen3-one-device-float32-weights",
     "qwen3-one-device-recompute-full",

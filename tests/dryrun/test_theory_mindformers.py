@@ -34,7 +34,7 @@ _QWEN3_MOE_SIZES = {
     "moe_grouped_gemm": True,
     "seq_length": 4096,
 }
-# All but its layers, the model's own class says (mindformers/models/deepseek3/configuration_deepseek_v3.py).
+# The model's own class sets everything except its layers (mindformers/models/deepseek3/configuration_deepseek_v3.py).
 _DEEPSEEK_SIZES = {
     "model_type": "deepseek_v3",
     "num_hidden_layers": 61,

@@ -9,9 +9,10 @@ from ms_tune.estimate.flops import Attention, Widths, head_flops, layer_flops, p
 PLAIN = Attention(heads=4, groups=2, head=3, value=2)
 LATENT = Attention(heads=4, groups=4, head=5, value=2, query_rank=3, key_rank=4, rotary=2)
 MODEL = Widths(6, 5, 11, PLAIN, 7, gated=False, experts=8, chosen=2, expert=5, shared=3)
-# Of one token: queries 6 x 12, keys and values 6 x (2 x 5), the way out 8 x 6; scores and their product 5 x 4 x 5.
+# Per token: queries 6 x 12, keys and values 6 x (2 x 5), output 8 x 6; scores and their product 5 x 4 x 5.
 PLAIN_FLOPS = 2 * (72 + 60 + 48 + 100)
-# Queries through a rank of 3: 3 x (6 + 20); 6 x (4 + 2) for the keys' rank and the shared part, 4 x 4 x (3 + 2) from it.
+# Queries through a rank of 3: 3 x (6 + 20); 6 x (4 + 2) for the keys' rank and the shared part, 4 x 4 x (3 + 2) from
+# it.
 LATENT_FLOPS = 2 * (78 + 36 + 80 + 48 + 140)
 WIDE_QUERIES = 2 * (120 + 36 + 80 + 48 + 140)
 

@@ -109,7 +109,7 @@ def sizes_of(model: ModelShape, layer: StageLayer | None = None, **changed: obje
 
 
 TINY = shape(**sizes(100, 12, 20, 2, 4, 2, 6))
-# Projections of queries, keys and values, and of the output: 4 and twice 2 heads of 6; two matrices side by side and one.
+# Projections of queries, keys and values, and of the output: 4 and twice 2 heads of 6; two adjacent matrices and one.
 ATTENTION, FEED_FORWARD = [(4 + 2 * 2) * 6 * 12, 12 * 4 * 6], [2 * 20 * 12, 12 * 20]
 
 
@@ -135,7 +135,7 @@ def test_a_layer_is_its_norms_attention_and_feed_forward(changed: dict[str, obje
     [
         # Down to 8 for queries, 5 for keys and values and 4 that turn; then up for 4 heads of 3 + 4, and of 3 + 6.
         (LatentAttention(8, 5, 3, 4, 6), [(8 + 5 + 4) * 12, 8, 4 * 7 * 8, 5, 4 * 9 * 5, 12 * 4 * 6]),
-        # Queries are not compressed: 4 heads of 3 + 4 stand beside the narrow part.
+        # Queries are not compressed: 4 heads of 3 + 4 in addition to the narrow part.
         (LatentAttention(None, 5, 3, 4, 6), [(28 + 5 + 4) * 12, 5, 4 * 9 * 5, 12 * 4 * 6]),
     ],
 )
@@ -181,7 +181,8 @@ def test_expert_and_tensor_parallel_ranks(split: bool, width: int) -> None:  # n
     model = TINY._replace(experts=experts, legacy=True)
     parallel = Parallelism(2, 1, 1, 4, None, sequence=True)
     found = sizes_of(model, StageLayer(0, experts=True), parallelism=parallel)
-    # 2 of 8 experts; the shared one is split in MindSpeed-Core-MS and MindFormers 2.0, and whole in 2.1's dynamic graph.
+    # 2 of 8 experts; the shared one is split in MindSpeed-Core-MS and MindFormers 2.0, and whole in 2.1's dynamic
+    # graph.
     assert found[4:] == [8 * 12, 2 * 12 * 2 * width, 2 * width * 12, 6 * 12, 12 * 3]
     whole = model._replace(experts=experts._replace(shared_split=False), legacy=False)
     modern = sizes_of(whole, StageLayer(0, experts=True), parallelism=parallel)

@@ -51,7 +51,7 @@ def test_the_fullest_stage_counts_and_the_reserve_is_set_aside() -> None:
     [
         (of(10_001), Outlook.OVER),  # 0.95 of it is more than 9500
         (of(10_000), Outlook.UNSURE),
-        (of(9_501, lasting=9_501), Outlook.OVER),  # what stays for the whole run is more
+        (of(9_501, lasting=9_501), Outlook.OVER),  # persistent memory is more
         (of(9_500, lasting=9_500), Outlook.UNSURE),
         (of(6_000), Outlook.UNSURE),
         (of(5_999), Outlook.BELOW),  # 1.5 times as much is less than 9000

@@ -82,7 +82,7 @@ def test_latent_attention() -> None:
 @pytest.mark.parametrize(
     ("written", "shared"),
     [
-        ({}, 6),  # the class has one
+        ({}, 6),  # the class's default
         ({"n_shared_experts": 3}, 18),
         ({"n_shared_experts": 0}, 0),
         ({"n_shared_experts": 3, "moe_shared_expert_intermediate_size": 10}, 10),

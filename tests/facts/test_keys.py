@@ -33,7 +33,7 @@ def test_keys_of_models_are_those_that_the_general_class_or_one_of_a_release_has
     }
 
 
-# Since when, as MindFormers' own classes take them: TransformerConfig and the tables that convert settings to its fields.
+# First releases by MindFormers' own classes: TransformerConfig and the tables that convert settings to its fields.
 LATER = {
     "1.7": "add_mlp_fc1_bias_linear disable_lazy_inline moe_token_dispatcher_type n_layer use_qk_norm",
     "1.8": "model_architecture nope_layer_interval window_size print_expert_load window_attn_skip_freq",

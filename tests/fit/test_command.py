@@ -48,7 +48,7 @@ def test_a_plan_that_fits_is_found_proved_and_written(
     roomy = json.loads(capsys.readouterr().out)
     assert roomy["verified"] is False
     assert not any(map(any, roomy["plan"]["recompute"]))
-    # Devices on which the first stage lacks what two of its layers keep.
+    # Devices whose first stage lacks the memory of two of its layers.
     (layer,) = roomy["table"]["layers"]
     missing = layer["recompute"]["none"]["activation_bytes"] * 3
     least = max(roomy["peak_bytes"]) - missing + roomy["reserve_bytes"]
@@ -64,7 +64,7 @@ def test_a_plan_that_fits_is_found_proved_and_written(
         assert stage["verdict"] == "fits"
         assert stage["footprint_bytes"] + stage["reserve_bytes"] <= least
     assert {stage["stage"] for stage in found["stages"]} == {0, 1}
-    assert "2 layers: " not in captured.err  # the small dryruns are not made again
+    assert "2 layers: " not in captured.err  # the small dryruns are not repeated
     text = config.read_text(encoding="utf-8")
     assert text.startswith("# ours\n")
     plan = normalize_source(load_source(config))
@@ -134,7 +134,8 @@ class TestExplain:
         assert "tail" in capsys.readouterr().err
         times = ["--times", "dense=20,tail=30"]
         assert main(["fit", str(config), "--explain", *times, "--json"]) == ExitCode.OK
-        # The last stage is the slower one: 4 micro-batches of 4 layers and the head, and the first stage's first and last.
+        # The last stage is the slower one: 4 micro-batches of 4 layers and the head, and the first stage's first and
+        # last.
         assert json.loads(capsys.readouterr().out)["seconds_of_step"] == pytest.approx(4 * 0.33 + 0.08 + 0.16)
 
     @pytest.mark.parametrize("option", ["--write", "--diff", "--no-verify", "--html=page.html"])

@@ -107,7 +107,7 @@ def off(made: CostTable, whole: dict[str, Any]) -> float:
     cells = [{RecomputeMode.NONE: 0} for _ in range(made.cells)]
     for chunk, (layers, full) in enumerate(zip(whole["layers"], whole["full"], strict=True)):
         cells[chunk * made.stages + whole["stage"]] = {RecomputeMode.FULL: full, RecomputeMode.NONE: layers - full}
-    # The dense layers come first and lie on the first stage: the others have as many layers behind them as ever.
+    # The dense layers come first, on the first stage: the others have the same number of layers after them.
     before = made.layers[0].layer_count if whole["stage"] else 0
     cells[0] = {RecomputeMode.NONE: before} if whole["stage"] else cells[0]
     costs = costs_of(made)

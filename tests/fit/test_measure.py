@@ -119,7 +119,7 @@ def test_where_one_fails_that_is_needed_no_other_is_run(machine: Machine, tmp_pa
     assert machine.runs == 2
     machine.fails = -1
     measure_probes(job.request, probes_of(job), Observer())
-    assert machine.runs == 2 + 3  # what was found before is kept
+    assert machine.runs == 2 + 3  # earlier results are reused
     probes, _ = plan_probes(job, count_job_layers(job), tuple(RecomputeMode))
     assert {one.recompute for one in probes if one.needed} == {RecomputeMode.NONE}
 
@@ -146,7 +146,7 @@ def test_a_probe_that_fails_is_reported_and_run_again(machine: Machine, tmp_path
     machine.fails = 1
     found = measure_probes(job.request, probes_of(job), Observer())
     assert [isinstance(one, RunError) for one in found] == [False, True, False, False]
-    assert machine.folder.exists()  # with the log of what failed
+    assert machine.folder.exists()  # with the log of the failed run
     machine.fails = -1
     assert sizes(measure_probes(job.request, probes_of(job), Observer()))[1] == 1000
     assert machine.runs == 5

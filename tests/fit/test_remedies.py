@@ -64,7 +64,7 @@ def test_state_that_every_rank_holds_whole_can_be_shared_out(tmp_path: Path) -> 
     (two, four) = (
         find_remedies(tmp_path, ranks, {}, {"use_distributed_optimizer": False})["optimizer"] for ranks in (4, 8)
     )
-    # Of two ranks each gives up a half, of four three quarters.
+    # Each of two ranks frees a half, each of four three quarters.
     assert four.freed_bytes == pytest.approx(two.freed_bytes * 1.5, rel=1e-6)
 
 
@@ -86,6 +86,6 @@ def test_a_dialect_with_swap_can_keep_activations_on_the_host() -> None:
     report = with_remedies(fit_table(table, effort=Effort.QUICK), job)
     remedies = {remedy.name: remedy for remedy in report.remedies}
     assert list(remedies)[-1] == "swap"
-    # At most what its layers keep of all micro-batches in flight but one, with none of them recomputed.
+    # At most the memory that its layers keep for all micro-batches in flight except one, without recomputation.
     assert 0 < remedies["swap"].freed_bytes < 32 * 300 * 16 * MIB
     assert not {"optimizer", "sequence"} & set(remedies)  # the template has both

@@ -186,7 +186,7 @@ class TestPlans:
         assert found.chosen.report.optimal
         planned = found.chosen.report.planned
         assert planned is not None
-        assert planned.time == found.chosen.report.reference.time  # nothing is recomputed, and the copies are hidden
+        assert planned.time == found.chosen.report.reference.time  # no recomputation, and the copies are hidden
         plan = normalize_source(parse_source(found.text, found.source.path))
         swaps = [0] * 2
         for layer in plan.layers:
@@ -194,7 +194,7 @@ class TestPlans:
         assert (tuple(swaps),) == planned.plan.swap
         assert sum(swaps) > 0
         assert "fitting.note.swap-peak" in [note.id for note in config.plan_notes(found)]
-        # Over a link that is slow beside the passes, recomputing is cheaper.
+        # With a link that is slow compared with the passes, recomputing is cheaper.
         slow = fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, **{**asked, "swap_bandwidth": GIB // 4})
         assert slow.chosen is not None
         assert slow.chosen.report.planned is not None
@@ -227,7 +227,7 @@ class TestPlans:
         assert not found.rounds[0].exact
         assert found.chosen.exact
         assert "fitting.note.off" in [note.id for note in config.plan_notes(found)]
-        # The page says what the terminal says: the peaks of the dryruns, and those without their fragments.
+        # The page and the terminal agree: the peaks of the dryruns, and those without fragmentation.
         console = Console(Language.EN)
         assert console.say(config.verdict_lines_of(found)[0]).startswith("Plan found: fits; ")
         page = fit_text.plan_page(partial(config.shown_of, found), [found.source.path], Language.EN)
@@ -257,7 +257,7 @@ class TestPlans:
         assert wasteful.chosen is None
         plans = [one.report.planned.plan for one in wasteful.rounds if one.report.planned is not None]
         assert stage.runs == len(set(plans)) == len(wasteful.rounds)  # no plan is simulated twice
-        # Nothing is told as proved that only fragments speak against.
+        # A plan with too much fragmentation is not reported as verified.
         assert wasteful.rounds[0].verified
         assert wasteful.rounds[0].report.shortage is None
 
@@ -280,7 +280,7 @@ class TestPlans:
             0,
             0,
         ]
-        # What stayed is what the first dryrun showed, and the report says what was run and why.
+        # Kept stages have the results of the first dryrun, and the report states which stages ran and why.
         assert second.kept == (0, 2, 3)
         assert [second.verified[index] for index in second.kept] == [first.verified[index] for index in second.kept]
         assert second.fits
@@ -326,7 +326,7 @@ class TestPlans:
         shortage = found.last.report.shortage
         assert shortage is not None
         assert shortage.over_bytes >= shortage.at_least_bytes > 0
-        # Twice as many stages of half the layers hold about half of what does not fit.
+        # Twice as many stages of half the layers need about half of the missing memory.
         names = [remedy.name for remedy in found.last.report.remedies]
         assert names == ["micro-batch", "stages", "tensor"]
         assert {"stages", "tensor"} <= {
@@ -348,7 +348,8 @@ class TestPlans:
         for index, size in enumerate(found.least_fragment_bytes):
             seen = [stage for one in runs for stage in one.verified if stage.stage == index]
             assert size == min(stage.needed_bytes - found.reserve_bytes - stage.peak_bytes for stage in seen)
-        # What is said to be missing is: with it there is a plan, with less than is proved there is none.
+        # The reported shortage is exact: with that memory there is a plan, with less than the proved bound there is
+        # none.
         least, over = report.shortage.at_least_bytes, report.shortage.over_bytes
         limits = [report.table.limit_bytes + more for more in (least - 1, over)]
         plans = [fit_table(report.table._replace(limit_bytes=limit), effort=Effort.QUICK).planned for limit in limits]
@@ -463,7 +464,7 @@ class TestKinds:
 
 class TestVerdicts:
     def test_a_tight_plan_only_where_that_is_allowed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        # Fragments grow with the plan, whatever is set aside for them: no plan is more than tight.
+        # Fragmentation grows with the plan, regardless of the reserve: no plan is more than tight.
         truth = World(fragments=13_000)
         strict = fitted(monkeypatch, tmp_path, Stage(World(), truth), 14)
         assert strict.chosen is None

@@ -109,11 +109,12 @@ class TestTable:
         assert table.again.first_bytes == (0,) * stages
         assert table.again.layer_bytes == (0,) * table.cells
         assert (table.head.empty_bytes, table.tail.empty_bytes) == (0, 0)
-        assert (table.head.filled, table.tail.filled) == (stages > 1, stages > 1)  # as MindSpeed-Core-MS wants it
+        assert (table.head.filled, table.tail.filled) == (stages > 1, stages > 1)  # as MindSpeed-Core-MS requires
         assert set(table.again.transient_bytes[:-1]) == {world.transient * MIB}
         assert layer.recompute[RecomputeMode.FULL].again_bytes == 0
         assert table.fixed_bytes(0) == world.anyhow[0] * MIB
-        # What stands on top of the last stage when its forward pass ends is told from what it holds beside its weights.
+        # The memory added at the end of the last stage's forward pass is inferred from its memory in addition to
+        # weights.
         assert table.fixed_bytes(stages - 1) + table.tail.transient_bytes == (world.anyhow[2] + world.late) * MIB
         assert table.tail.transient_bytes >= world.late * MIB
         assert table.update is None
@@ -163,7 +164,7 @@ class TestTable:
         assert (kept.activation_bytes, kept.swapped_bytes, kept.transient_bytes) == (40 * MIB, 230 * MIB, 280 * MIB)
         costs, draw = in_arrays(table), np.random.default_rng(20261123)
         for _ in range(40):
-            # Chunks alike: the made-up stage has one vector of micro-batches in flight.
+            # Equal chunks: the invented stage has one vector of micro-batches in flight.
             counts = draw.integers(0, 4, table.stages).tolist() * table.chunks
             cells = [{RecomputeMode.SWAP: count, RecomputeMode.NONE: 8 - count} for count in counts]
             foretold = costs.peak_bytes(costs.state_of(cells)[None])[0]
@@ -172,7 +173,7 @@ class TestTable:
                 assert -2 * MIB <= foretold[stage] - true <= world.fetched * MIB
 
     def test_a_phase_whose_peak_becomes_another_moment_is_left_out(self, tmp_path: Path) -> None:
-        # Seen in a static graph: with the fewest layers the forward pass is at its peak while the embedding's gradient is there.
+        # Seen in a static graph: with the fewest layers the forward pass peaks while the embedding's gradient is live.
         world, job = World(), job_of(tmp_path, 2, 1, 8, 4)
         model = count_job_layers(job)
         seen = []
@@ -311,7 +312,7 @@ class TestStaticGraph:
         probes, _ = plan_probes(job, model, kinds)
         stages = {kind: {one.stage for one in probes if one.recompute is kind} for kind in kinds}
         assert stages[RecomputeMode.COMM] == stages[RecomputeMode.BOTH] == {0}
-        assert stages[RecomputeMode.FULL] == {0, 3}  # what comes on top between is told by the run of the first chunk
+        assert stages[RecomputeMode.FULL] == {0, 3}  # the run of the first chunk shows the additional memory between
         measured = StageMeasurements([(one, world.figures(job, one)) for one in probes], model)
         for kind in (RecomputeMode.COMM, RecomputeMode.BOTH):
             found = measured.layer_bytes(model.main, kind)
@@ -328,14 +329,14 @@ class TestStaticGraph:
         probes = emptied_probes(job, measured.model)
         for probe, kinds in zip(probes, ({"chunk 1, dense": 2}, {"chunk 0, dense": 2}), strict=True):
             run = prepare_run(job.request._replace(stage=probe.stage, layers=probe.layers), probe.loaded)
-            assert labels(run.kinds) == kinds  # the framework takes what the small run is cut to
+            assert labels(run.kinds) == kinds  # the framework accepts the config of the small run
         ends = [world.some(job, probe) for probe in probes]
         table = with_ends(build_table(job, measured, RelativeCosts(), 60 << 30), job, measured, ends)
         assert (table.head.empty_bytes, table.tail.empty_bytes) == (84 * MIB, 84 * MIB)
         assert not table.head.filled
         assert not table.tail.filled
         costs = in_arrays(table)
-        # Chunks alike, or one of them without layers: the made-up stage has one vector of micro-batches in flight.
+        # Equal chunks, or one of them without layers: the invented stage has one vector of micro-batches in flight.
         for counts, stage in (([8] * 8, 0), ([8] * 8, 3), ([0, 16, *[8] * 6], 0), ([12, 12, 12, 2, 9, 9, 8, 0], 3)):
             cells = [{RecomputeMode.NONE: count} for count in counts]
             foretold = costs.peak_bytes(costs.state_of(cells)[None])[0, stage]

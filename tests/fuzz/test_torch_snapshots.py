@@ -104,7 +104,7 @@ def test_an_array_of_bytes_that_is_not_there_is_refused_without_a_word_of_the_in
 ) -> None:
     path = tmp_path / "snapshot.pickle"
     for size in (3, 300_000, 1 << 31, *[1 << 40] * 300):
-        # Freed memory in which a count of exports stood: CPython looks at it where the array finds no memory.
+        # Freed memory that contained a count of exports: CPython reads it where the array finds no memory.
         freed = [memoryview(bytearray(3)) for _ in range(50)]
         del freed
         path.write_bytes(b"\x80\x05\x96" + size.to_bytes(8, "little") + b"abc" * 1000)

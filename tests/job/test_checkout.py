@@ -61,7 +61,7 @@ def test_a_script_is_for_the_release_that_it_lies_in(
     assert main(["lint", str(script), "--json"]) in (0, 1)
     result = json.loads(capsys.readouterr().out)
     assert result["summary"]["checked_for"][0]["version"] == release
-    # Only from 2.3 on do stages make no room for what the others send.
+    # Only from 2.3 on do stages not allocate buffers for received tensors.
     assert ("MST134" in {one["id"] for one in result["findings"]}) == (release != "2.2")
     assert ScriptJob(script, _SCRIPT).release == release
     assert ScriptJob(script, _SCRIPT, version="2.3").release == "2.3"
@@ -182,7 +182,7 @@ def test_classes_of_the_repository_are_registered(tmp_path: Path, capsys: pytest
     (tmp_path / "a" / "research" / "ours" / "ours.py").write_text("", encoding="utf-8")
     found, _, _ = lint(tmp_path / "a" / "research" / "ours" / "train.yaml", capsys)
     assert found >= own  # a changed source is read again
-    assert not (tmp_path / "a" / "trace").exists()  # nothing of it has run
+    assert not (tmp_path / "a" / "trace").exists()  # none of it was executed
 
 
 def test_a_class_of_the_framework_takes_what_the_repository_lets_it_take(

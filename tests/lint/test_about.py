@@ -75,7 +75,7 @@ def variants(path: Path, text: str, random: Random) -> Iterator[SourceFile]:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_a_check_is_about_hides_nothing(dialect: Dialect) -> None:
     random = Random(SEED)  # noqa: S311 - the same cases every time
-    # A row is of what is written by its meaning: settings of which none is written refuse nothing together.
+    # A row matches written settings only: without any written setting it refuses nothing.
     about = list(filter(is_gated, built_in(dialect)))
     hidden: dict[str, str] = {}
     for path, text in texts(dialect):

@@ -22,7 +22,7 @@ def lint_keys(text: str, version: str = "1.9", dialect: Dialect = Dialect.MINDFO
 @pytest.mark.parametrize(
     ("text", "version", "expected"),
     [
-        ("optimizer: {type: AdamW, swap: True}", "1.6", [("MST561", "swap")]),  # 2.1's takes it
+        ("optimizer: {type: AdamW, swap: True}", "1.6", [("MST561", "swap")]),  # 2.1 accepts it
         ("optimizer: {type: AdamW, swap: True}", "2.1", []),
         ("optimizer: {type: AdamWeightDecay, wieght_decay: 0.1}", "1.9", []),  # MindSpore's own
         ("optimizer: {type: AdamW, auto_register: mine.AdamW, other: 1}", "1.9", []),
@@ -52,7 +52,8 @@ def test_a_switch_is_true_or_false(value: str, wrong: bool) -> None:  # noqa: FB
 
 
 def test_a_switch_that_later_releases_refuse() -> None:
-    # 1.6 has no template, and asks it as any other; from 1.7 on its type is looked at first, which another check tells.
+    # 1.6 has no template, and reads it like any other key; from 1.7 on its type is checked first, which another check
+    # reports.
     assert lint_keys("auto_trans_ckpt: Faalse", "1.6") == [("MST563", "auto_trans_ckpt")]
     assert lint_keys("auto_trans_ckpt: Faalse", "1.7") == []
 

@@ -34,7 +34,7 @@ def test_checks_are_kept_and_read_again(file: Path, tmp_path: Path) -> None:
     (one,) = cached_files(tmp_path)
     assert read(file) == wanted
     one.write_text(one.read_text(encoding="utf-8").replace("2.5", "7.5"), encoding="utf-8")
-    assert read(file)[0][1] == ["not", ["in", ["name", "value"], ["value", [7.5]]]]  # this is where they come from
+    assert read(file)[0][1] == ["not", ["in", ["name", "value"], ["value", [7.5]]]]  # its source
 
 
 def test_a_changed_file_is_read_again(file: Path) -> None:
@@ -77,7 +77,7 @@ def test_checks_that_are_kept_are_those_of_the_file(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MS_TUNE_CACHE", str(tmp_path))
-    copy = Path(shutil.copy(path, tmp_path))  # beside which no installation has laid the rows
+    copy = Path(shutil.copy(path, tmp_path))  # a copy without the pre-parsed rows of an installation
     first, again = read_checks(copy), read_checks(copy)
     assert has_cache(tmp_path)
     assert [(one._row, one.entry) for one in first] == [(one._row, one.entry) for one in again]

@@ -35,7 +35,7 @@ def sources(config: str, dialect: Dialect) -> tuple[SourceFile, ...]:
     if dialect is Dialect.MINDSPEED_MM and not config.startswith(("parallel", "{")):
         folder = new_folder("checklists")
         for name, content in re.findall(r"^# (\S+\.(?:json|yaml)): (.*)$", config, re.MULTILINE):
-            (folder / name).write_text(content, encoding="utf-8")  # what a script names, in its comments
+            (folder / name).write_text(content, encoding="utf-8")  # files that a script names, in its comments
         return multimodal_commands(read_launches(folder / "pretrain.sh", config), config)
     return (parse_source(config, Path("config.yaml")),)
 

@@ -58,7 +58,7 @@ def test_settings(parallel: str, model: str, refused: bool) -> None:  # noqa: FB
 def test_sizes_count_only_where_the_network_is_split() -> None:
     alone = BASE.replace("use_parallel: True", "use_parallel: False")
     assert lint_legacy("model_parallel: 3", text=alone) == []
-    assert lint_legacy("seq_split_num: 2", text=alone) != []  # this one is not set back
+    assert lint_legacy("seq_split_num: 2", text=alone) != []  # this one is not reset
 
 
 def test_other_networks_are_left_alone() -> None:

@@ -68,7 +68,7 @@ def test_recompute_plans(values: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ("swap: True, default_prefetch: True", []),  # check_rules.py asks for an int, and True is one
+        ("swap: True, default_prefetch: True", []),  # check_rules.py requires an int, and True is one
         ("swap: True, layer_swap: {layers: True, backward_prefetch: 0}", ["MST416"]),
         ("swap: False, op_swap: [{op_name: a, layers: [1]}]", ["MST432"]),
         ("swap: True, op_swap: [{op_name: a, layers: [1]}]", ["MST416"]),

@@ -74,7 +74,7 @@ def test_recompute_lists(layers: int, stages: int, chunks: int | None, values: s
         ("[4, 0]", 4, 2, None, ["MST617"]),
         ("'[[1, 1], [1, 1]]'", 4, 2, 2, []),
         ("'(2, 1)'", 4, 2, None, ["MST617"]),
-        ("'__import__(\"os\")'", 4, 2, None, ["MST669"]),  # read as a literal only, which it is not
+        ("'__import__(\"os\")'", 4, 2, None, ["MST669"]),  # only parsed as a literal, which it is not
         ("[1, 1, 1, 1]", 4, 4, 4, ["MST617", "MST616"]),
     ],
 )

@@ -87,7 +87,7 @@ def test_layers_of_several_settings(values: str, expected: list[str]) -> None:
     ("values", "expected"),
     [
         ("global_batch_size: 64, rampup_batch_size: [16, 16, 100]", []),
-        ("global_batch_size: 64, rampup_batch_size: [64, 7, 100]", []),  # no step is made
+        ("global_batch_size: 64, rampup_batch_size: [64, 7, 100]", []),  # there is no step
         ("global_batch_size: 64, rampup_batch_size: [65, 1, 100]", ["MST758"]),
         ("global_batch_size: 64, local_batch_size: 8, rampup_batch_size: [12, 52, 100]", ["MST758"]),
         ("global_batch_size: 64, local_batch_size: 8, rampup_batch_size: [16, 12, 100]", ["MST758"]),
@@ -105,7 +105,7 @@ def test_stages_hold_every_layer_once() -> None:
         "['0-3', '5-7']": ["MST747"],
         "['0-4', '4-7']": ["MST747"],
         "['4-7', '0-3']": ["MST747"],
-        "['0-2', '2-6']": ["MST747"] * 2,  # one twice, another not at all
+        "['0-2', '2-6']": ["MST747"] * 2,  # one twice, another missing
         "['0-3', '4-8']": ["MST748"],
     }
     assert {ranges: lint_ids(text.replace("RANGES", ranges)) for ranges in cases} == cases

@@ -23,7 +23,7 @@ TEXTS = {
     if text_id not in ("consequence.label", "consequence.sentence")
 }
 STOPS = {one for one in TEXTS if one.startswith("stops-")} - {"stops-later-release", "stops-or-no-effect"}
-# What an error may be, if nothing stops: the run cannot be of use.
+# Consequences of errors that do not stop a run: its result is useless.
 AS_BAD = {"hangs", "other-training", "parts-of-the-command"}
 CONFIG = "runner_config: {batch_size: 1}\nparallel_config: {pipeline_stage: 1}\nprofile: True\n"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.dialects.mindformers.refusals_values import _DEMANDS  # the table itself is what is compared
+from ms_tune.dialects.mindformers.refusals_values import _DEMANDS  # this test compares the table itself
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import by_section, mindspore_values
 from ms_tune.facts.query import load
@@ -20,7 +20,7 @@ DEPRECATED, NESTED, REMOVED, SKIPPED = (TOLD[name] for name in ("deprecated", "n
 PARALLEL_DEPRECATED = TOLD["parallel_deprecated"]
 SITE = Path(os.environ.get("MS_TUNE_SITE_PACKAGES", sysconfig.get_path("purelib"))) / "mindspore"
 pytestmark = pytest.mark.skipif(not (SITE / "context.py").is_file(), reason="MindSpore is not installed")
-# Keys with a warning of their own in `set_context`, which stand in no table there.
+# Keys with a special warning in `set_context`, which are in no table there.
 WARNED = {
     *("print_file_path", "reserve_class_name_in_scope", "env_config_path"),
     *("enable_graph_kernel", "graph_kernel_flags"),
@@ -51,7 +51,7 @@ def table(node: ast.FunctionDef, name: str) -> dict[str, object]:
 def test_every_deprecated_key_is_reported() -> None:
     reported = table(function("context.py", "_check_context_deprecated"), "deprecated_context_dict")
     assert {key for key in DEPRECATED if key not in WARNED} == reported.keys()
-    # Where MindSpore names nothing that takes a key's place, nothing is made up.
+    # Where MindSpore names no replacement, none is invented.
     assert {key for key, instead in DEPRECATED.items() if not instead} - WARNED == {
         key for key, instead in reported.items() if not instead
     }

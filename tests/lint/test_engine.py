@@ -59,7 +59,7 @@ def test_aliases_point_at_the_use_and_relate_to_the_definition() -> None:
         ("num_layers: 9, num_hidden_layers: 8, offset: 0", 4, []),
         ("num_layers: 9, offset: 0, stage_num: 2", 4, []),
         ("num_layers: 9, offset: 5", 1, ["MST355"]),
-        ("offset: [1, 0]", 4, ["MST302"]),  # of too few numbers however many layers there are
+        ("offset: [1, 0]", 4, ["MST302"]),  # too few numbers for any number of layers
         ("offset: [[1, 0, 0, 0]]", 4, []),
         ("offset: [1, 0], stage_num: 2", 4, []),
     ],
@@ -68,7 +68,7 @@ def test_layer_split(model: str, stages: int, expected: list[str]) -> None:
     text = f"parallel_config: {{pipeline_stage: {stages}}}\nmodel: {{model_config: {{{model}}}}}\n"
     assert [finding.id for finding in run(text)] == expected
     assert run(f"run_mode: predict\n{text}") == ()
-    # On one device the offset is only read: what is no number stops the run in any case.
+    # On one device the offset is only read: a value that is not a number always stops the run.
     alone = {finding.id for finding in run(f"use_parallel: False\n{text}")} & {"MST302", "MST303"}
     assert alone == ({"MST302"} if "auto" in model else set())
 

@@ -58,7 +58,7 @@ def test_the_fix_makes_the_good_example_of_the_bad_one(check: Check) -> None:
         ("vmm_align_size:7", "vmm_align_size:8MB"),
         ("vmm_align_size:0MB", "vmm_align_size:2MB"),
         ("acl_allocator:False,acl_allocator:True,acl_allocator:False", "acl_allocator:False"),
-        ("acl_alocator:False,acl_allocator:True", "acl_alocator:False,acl_allocator:True"),  # it is there already
+        ("acl_alocator:False,acl_allocator:True", "acl_alocator:False,acl_allocator:True"),  # it exists already
         ("acl_alocator: False,enable_vmm:True", "acl_allocator: False,enable_vmm:True"),
     ],
 )
@@ -73,7 +73,7 @@ def test_items_of_a_value(value: str, expected: str) -> None:
     [
         ("GLOG_v=ERROR", "GLOG_v=3"),
         ("GLOG_v='0'", "GLOG_v='2'"),
-        ("HCCL_DETERMINISTIC=TRUE", "HCCL_DETERMINISTIC=false"),  # first its spelling, then what it does
+        ("HCCL_DETERMINISTIC=TRUE", "HCCL_DETERMINISTIC=false"),  # first its spelling, then its effect
         ("HCCL_DETERMINISTIC=maybe", "HCCL_DETERMINISTIC=maybe"),
         ("MS_DEV_LAUNCH_BLOCKING=off", "MS_DEV_LAUNCH_BLOCKING=0"),
         ('MS_DEV_LAUNCH_BLOCKING="1"', 'MS_DEV_LAUNCH_BLOCKING="0"'),

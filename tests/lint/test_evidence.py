@@ -25,7 +25,7 @@ from tests.source.corpus import SITE_PACKAGES
 CHECKS = (*built_in(), *chain.from_iterable(built_in_code().values()))
 EVIDENCE = sorted({item for check in CHECKS for item in evidence_of(check)}, key=str)
 _QUOTED = re.compile(r"'((?:\w*Error|Exception): .*?)'(?=[\s.,;:)]|$)")
-# Python itself says these; the frameworks only let it come to that.
+# Exceptions of Python itself, which the frameworks do not catch.
 _PYTHONS_OWN = (
     "is not a valid ContextParallelAlgo",
     "unsupported operand",
@@ -138,7 +138,7 @@ def symbols(node: ast.AST, within: str = "") -> set[str]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             found |= {f"{within}{child.name}"} | symbols(child, f"{within}{child.name}.")
-        elif isinstance(child, (ast.stmt, ast.ExceptHandler)):  # no expression holds any
+        elif isinstance(child, (ast.stmt, ast.ExceptHandler)):  # expressions contain none
             found |= symbols(child, within)
     return found
 

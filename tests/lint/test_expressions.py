@@ -149,7 +149,7 @@ def test_arithmetic_is_pythons(text: str) -> None:
         expected = eval(text)  # noqa: S307 - numbers and operators
     except ZeroDivisionError:
         expected = None
-    # Python leaves a whole chain at the first division by zero, the language says "unknown": both tell nothing.
+    # Python leaves a whole chain at the first division by zero, the language says "unknown": neither has a result.
     value = evaluate(parse_expression(f"({text}) == x"), scope({"x": expected if expected is not None else 0}))
     assert value is (UNKNOWN if expected is None else True)
 

@@ -81,7 +81,7 @@ def test_a_checklist_turns_off_one_rule_or_the_family() -> None:
 def test_a_baseline_from_before_the_families_still_holds() -> None:
     text = CONFIG.format("")
     one = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, members("impossible-experts"))[-1]
-    # As it was when `MST335` was the id of the check.
+    # The fingerprint from the time when `MST335` was the id of the check.
     assert fingerprints(text, [one]) == [("a0b2964c0bc20926", 1)]
 
 

@@ -97,7 +97,7 @@ def test_a_shared_value_is_not_mended_and_that_is_said() -> None:
     assert findings["MST102", 1].unfixable is not None
     assert findings["MST102", 1].unfixable.id == "edits.unproven"
     assert findings["MST505", 3].fix is None
-    # At the place of use the alias is replaced, and the anchor stays for the others.
+    # The alias is replaced where it is used, and the anchor stays for other uses.
     assert findings["MST509", 4].fix is not None
     assert "profile: False\n" in mended(text).text
 
@@ -195,7 +195,7 @@ def test_a_key_that_cannot_be_moved_stays(text: str, reason: str) -> None:
     assert (finding.unfixable.id if finding.unfixable else "") == reason
 
 
-# What `x-own: &a value` holds for other places is its author's own key; one that only looks like it is not.
+# The content of `x-own: &a value`, used elsewhere, is its author's own; a value that only looks like an anchor is not.
 @pytest.mark.parametrize(
     ("line", "found"),
     [

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import SourceFile
 
 CONFIGS = (*sorted(data_folder("yaml_templates").rglob("*.yaml")), *wheel_configs())
-# Words that are put in the place of values, and lines that are put on top: each is a fault somewhere.
+# Replacement values and inserted first lines: each is a fault in some config.
 VALUES = ("1e-5", "'True'", "True", "False", "&planted True", "-1", "0", "[1, 2]", "{a: 1}", "3  # 为什么", "O2")
 LINES = (
     "profile: True  # 性能",

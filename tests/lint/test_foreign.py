@@ -43,7 +43,7 @@ def test_in_a_folder_foreign_files_are_left_out(tmp_path: Path, capsys: pytest.C
             written(tmp_path, f"{name}.yaml", text)
     written(tmp_path, "start.sh", TORCHRUN)
     written(tmp_path, "train.py", "import torch\nfor x in range(3):\n    print(torch.ones(x).sum().item())\n")
-    written(tmp_path, "ms-tune.toml", 'dialect = "mindformers"\n')  # says what configs are, not that all files are ones
+    written(tmp_path, "ms-tune.toml", 'dialect = "mindformers"\n')  # it sets the dialect of configs, not of all files
     assert main(["lint", "--verbose", "--lang", "en", str(tmp_path)]) == 2  # nothing was checked
     shown = capsys.readouterr()
     assert "MST" not in shown.out + shown.err
@@ -122,7 +122,7 @@ def test_megatron_programs_of_pytorch_are_checked_for_their_arguments_alone(
         ("torchrun pretrain_gpt.py --num-layers 4 --step-batch-size-schedule 1", False),
         ("torchrun pretrain_gpt.py --num-layers 4 --transformer-impl transformer_engine --quick-geglu", False),
         ("export NCCL_DEBUG=INFO\ntorchrun pretrain_gpt.py --num-layerz 4", False),
-        ("torchrun pretrain_gpt.py --num-layerz 4", True),  # misspelt, and nothing says whose it is
+        ("torchrun pretrain_gpt.py --num-layerz 4", True),  # misspelt, and nothing shows its program
         ("torchrun pretrain_gpt.py --use-fused-rmsnorm --step-batch-size-schedule 1", True),  # MindSpeed-LLM's
         ("msrun pretrain_gpt.py --step-batch-size-schedule 1", True),
         ("torchrun pretrain_gpt.py --moe-model-type megatron_moe", False),  # MindSpeed's, without MindSpeed-LLM

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.source.yaml import SourceFile
 
-# What options of the command line put in the place of what a config says (run_mindformer.py; --options takes any key).
+# Command-line options that override the config (run_mindformer.py; --options accepts any key).
 OVERRULED = (
     "use_parallel",
     "parallel_config.pipeline_stage",
     "parallel_config.model_parallel",
     "parallel_config.context_parallel",
 )
-# Safe though their conditions name one of them: with parallelism off the key is read by nothing either.
+# Safe though their conditions name one of them: with parallelism off the key is not read either.
 DEAD_EITHER_WAY = {"MST301", "MST315"}
 
 CHATGLM2 = """
@@ -115,7 +115,7 @@ def test_what_hangs_on_a_release_is_fixed_where_that_is_certain(
     monkeypatch.setattr("ms_tune.job.release_for", lambda _, asked: release._replace(version=asked or release.version))
     after = fixed(tmp_path, GUESSED, "--fix", *(word for one in more for word in ("--framework-version", one)))
     assert ("graph_kernel_flags" not in after) is gone
-    assert served(Dialect.MINDFORMERS)[0] < "1.9"  # there are releases that the guess may be wrong about
+    assert served(Dialect.MINDFORMERS)[0] < "1.9"  # there are releases for which the guess may be wrong
 
 
 def gate(text: str, changes: Sequence[ValueChange], *, safe: bool) -> tuple[str, int]:
@@ -156,8 +156,8 @@ model:
     ("path", "value"),
     [
         ("recompute_config.recompute", False),  # the layers do something else
-        ("model.model_config.hidden_size", 128),  # fine: it is what the fix says that it changes
-        ("parallel_config.pipeline_stage", 4),  # the layers lie elsewhere
+        ("model.model_config.hidden_size", 128),  # correct: the fix names this change
+        ("parallel_config.pipeline_stage", 4),  # the layers are elsewhere
         ("parallel_config.pipeline_stage", 16),  # an error
     ],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-_SECONDS = 20  # of processor time; each case needs about a third of one
+_SECONDS = 20  # processor seconds; each case needs about a third of one
 _BYTES = 1 << 30  # of address space
 _OK = {0, 1, 2, 3}  # fine, findings, wrong use, a file that cannot be read
 _CONFIG = "parallel_config: {pipeline_stage: 2}\nrecompute_config: {recompute: True}\n"

@@ -37,11 +37,11 @@ def lint_options(line: str) -> list[str]:
         ("msrun --worker_nums=8 --local_worker_num=8 train.py", ["--worker_nums"]),
         ("msrun --local=8 train.py --worker_nums 8", []),  # cut short, and the program's own
         ("msrun --worker_num=eight train.py", ["--worker_num"]),
-        ("msrun --worker_num=4 train.py", ["more"]),  # 8 on a machine if nobody says another
-        ("msrun --worker_num=$N --local_worker_num=16 train.py", []),  # only a run could tell
+        ("msrun --worker_num=4 train.py", ["more"]),  # 8 per machine by default
+        ("msrun --worker_num=$N --local_worker_num=16 train.py", []),  # only a run could show it
         ("torchrun --nproc_per_nodes=8 train.py", ["--nproc_per_nodes"]),
         ("torchrun --nproc-per-node 8 train.py", []),
-        ("msrun --worker_nums=8 pretrain_gpt.py", []),  # a check of its dialect's tells that
+        ("msrun --worker_nums=8 pretrain_gpt.py", []),  # a check of its dialect reports that
         ("python train.py --worker_nums 8", []),
     ],
 )
@@ -76,7 +76,7 @@ def test_against_the_parser_of_the_installed_msrun(monkeypatch: pytest.MonkeyPat
         with contextlib.redirect_stderr(io.StringIO()):
             try:
                 run.get_args()
-            except (SystemExit, SyntaxError):  # `--join=` ends it with the latter
+            except (SystemExit, SyntaxError):  # `--join=` raises the latter
                 refused = True
         ours = [name for name in lint_options(f"msrun {' '.join(words)} train.py --x 1") if name != "more"]
         ours = [name for name in ours if not (name == "--worker_num" and not refused)]  # none at all is refused later

@@ -65,7 +65,7 @@ GPT_ARGS="
 "
 msrun $DISTRIBUTED_ARGS pretrain_gpt.py $GPT_ARGS --load $CKPT --ai-framework mindspore | tee logs/a.log
 """
-# What is written instead of what, and the check that has to see it.
+# The replaced text, its replacement, and the check that must report it.
 FAULTS = [
     ("--num-layers 32", "--num-layer 32", "MST150"),
     ("--micro-batch-size 1 ", "--micro_batch_size 1 ", "MST150"),
@@ -146,7 +146,7 @@ def test_what_is_unknown_is_left_alone(old: str, new: str) -> None:
     assert old in SOUND
     known = new in ("NNODES=$WORKERS", "$BATCH", "$FURTHER") or new.endswith(
         "$@"
-    )  # left out, or told by others where it is wanted
+    )  # left out, or reported by others if wanted
     assert ids(SOUND.replace(old, new, 1)) == ([] if known else ["MST199"])
 
 
@@ -162,7 +162,7 @@ def test_edge_and_cloud_have_processes_and_layers_of_their_own() -> None:
     "words",
     [
         "--moe-router-num-groups 4 --moe-router-group-topk 4",
-        "--moe-router-num-groups 3",  # nobody chooses among them
+        "--moe-router-num-groups 3",  # there is no choice among them
         "--ffn-hidden-size 4097 --moe-ffn-hidden-size 1024",  # every layer has experts
         "--ffn-hidden-size 4096 --moe-ffn-hidden-size 1025 --moe-tp-extend-ep",  # TP does not share them
         "--ffn-hidden-size 4097 --moe-intermediate-size 1024",  # the name of releases before

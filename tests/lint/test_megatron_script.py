@@ -55,7 +55,7 @@ def test_each_of_them(before: str, run: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("before", "run"),
     [
-        (GROUP, RUN.replace("$GPT_ARGS", "$GPT_ARGS --data-path $DATA_PATH")),  # whoever starts the script has it
+        (GROUP, RUN.replace("$GPT_ARGS", "$GPT_ARGS --data-path $DATA_PATH")),  # the user who starts the script sets it
         (GROUP + "MOE_ARGS=''\n", RUN.replace("$GPT_ARGS", "$GPT_ARGS $MOE_ARGS")),
         (GROUP, RUN.replace("$GPT_ARGS", "$GPT_ARGS $@")),
         (GROUP + GROUP.replace("GPT", "MOE") + "source more.sh\n", RUN),  # it may be used there

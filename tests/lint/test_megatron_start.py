@@ -89,13 +89,13 @@ def test_each_of_them(text: str, expected: str) -> None:
     "text",
     [
         RUN,
-        TORCH.replace("--nproc_per_node", "--nproc"),  # argparse takes what only one option begins with
+        TORCH.replace("--nproc_per_node", "--nproc"),  # argparse accepts an unambiguous prefix
         TORCH.replace("8 pre", "8 --nnodes $N --node_rank 3 pre"),
         TORCH.replace("8 pre", "8 --nnodes 2:4 --node_rank 3 pre"),
-        RUN.replace("8 pre", "8 --node_rank 3 pre"),  # one machine: msrun says that it takes no notice
+        RUN.replace("8 pre", "8 --node_rank 3 pre"),  # one machine: msrun reports that it ignores it
         f"# export A = 1\n{RUN}",
         f"cat > set.sh << END\nexport A = 1\nEND\n{RUN}",
-        f"{RUN} --lr-warmup-fraction 0.1 --lr-warmup-iters 0",  # as the code asks
+        f"{RUN} --lr-warmup-fraction 0.1 --lr-warmup-iters 0",  # as the code requires
         f"{RUN} --num-query-groups 2 --group-query-attention",
         f"{RUN} --num-query-groups 2 $MORE",
         f"{RUN} --save out $MORE",

@@ -49,7 +49,7 @@ def test_what_the_network_says_itself_is_not_read(dialect: Dialect, release: str
     [
         (f"{MOE}, num_experts: 8", "1.9", []),
         (f"{MOE}, qk_layernorm: False", "1.9", ["qk_layernorm"]),
-        # `architectures` names what is built, whatever the class.
+        # `architectures` names the network that is built, regardless of the class.
         ("model_type: qwen3, architectures: [Qwen3MoeForCausalLM], num_experts: 8", "1.9", []),
         (f"{QWEN}, num_experts: 8", "1.6", []),  # which does not train it
     ],

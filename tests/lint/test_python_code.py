@@ -104,7 +104,10 @@ STEP = "import mindspore as ms\nimport numpy as np\nfrom mindspore import mint, 
         ("for d in data:\n    loss = train_step(d)\n    x = loss.item()\n", ["MST913"]),
         ("for d in data:\n    loss = train_step(d)\n    if args.log:\n        print(loss)\n", []),
         ("for d in data:\n    loss = train_step(d)\n    x = loss.item() if step % 10 == 0 else 0\n", []),
-        ("for d in data:\n    loss = train_step(d)\n    x = loss.asnumpy().item()\n", ["MST913"]),  # one wait
+        (
+            "for d in data:\n    loss = train_step(d)\n    x = loss.asnumpy().item()\n",
+            ["MST913"],
+        ),  # one synchronisation
         ("for e in range(3):\n    for d in data:\n        loss = net.train_one_step(d)\n    print(loss)\n", []),
         ("for d in data:\n    optimizer(grads)\n    n = float(mint.mean(x))\n", ["MST913"]),
         ("for d in data:\n    optimizer(grads)\n    n = float(x)\n", []),
@@ -266,7 +269,7 @@ def test_why_the_parser_refuses_a_file(text: str, running: tuple[int, int], mess
 
 def test_a_ladder_of_elif_is_no_wrong_python() -> None:
     try:
-        assert ids(f"import mindspore\n{_LADDER}") == []  # what parser has the room
+        assert ids(f"import mindspore\n{_LADDER}") == []  # no parser has enough memory for it
     except ConfigError as error:
         assert error.message.id == "lint_code.too-deep"  # noqa: PT017 - either is right
 

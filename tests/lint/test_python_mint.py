@@ -29,7 +29,7 @@ FILE = Path("train.py")
 CHECK = next(check for check in python_checks() if check.id == "MST909")
 REWRITTEN = {**DROP_IN, **WITH_KEYWORDS}
 HEAD = "import mindspore as ms\n"
-# Look like functions that mint has under another name, and are none, with what is different (MindSpore 2.9).
+# Functions that look like counterparts in mint and differ, with the difference (MindSpore 2.9).
 LEFT_OUT = {
     "mindspore.communication.comm_func.P2POp": "mint receives into the tensor given; there is no recv_dtype",
     "mindspore.communication.comm_func.batch_isend_irecv": "mint gives handles to wait for, not what was received",
@@ -142,16 +142,16 @@ def test_the_functions_of_mint_take_the_arguments_of_those_they_replace() -> Non
     signatures = json.loads(done.stdout.partition("SIGNATURES")[2])
     for old, new in names.items():
         renamed = parameter_names(old)
-        gone = "recompute_scale_factor" if old == "mindspore.ops.upsample" else None  # such calls are left alone
+        gone = "recompute_scale_factor" if old == "mindspore.ops.upsample" else None  # such calls are not changed
         before = [[renamed.get(name, name), *others] for name, *others in signatures[old] if name != gone]
         after = signatures[new]
         if [kind for _, kind, _ in after] == ["VAR_POSITIONAL", "VAR_KEYWORD"]:
-            continue  # it passes everything on to one of several functions: the calls below are made for that
+            continue  # it only dispatches to one of several functions: the calls below test those
         assert after[: len(before)] == before, (old, before, after)
         assert all(default != repr(inspect.Parameter.empty) for _, _, default in after[len(before) :]), old
 
 
-# Calls of functions, with what is at hand for them in the program below. Those of ops are mended, and both are made.
+# Calls of functions with arguments from the program below. Those of ops are fixed, and both run.
 CALLS = (
     *("any(b)", "any(b, 1)", "any(b, axis=-1, keep_dims=True)", "all(b, axis=(0, 1))", "all(b, keep_dims=True)"),
     *("clip(f, -1.0, 1.0)", "clip(f, min=None, max=f)", "clip(i, 1, 3)", "ge(f, g)", "ge(i, 2)", "ge(2.0, f)"),
@@ -241,7 +241,7 @@ def test_mended_calls_give_the_same_values_on_the_cpu(tmp_path: Path) -> None:
     for call, before, after, close in outcomes("CPU", dict(os.environ), tmp_path):
         assert not isinstance(before, str), (call, before)
         if isinstance(after, str):
-            # Most kernels of mint are there for Ascend only.
+            # Most kernels of mint exist for Ascend only.
             assert "unregistered" in after or "deprecated_tensor_nansum" in after or "-----" in after, (call, after)
             continue
         assert before == after, call

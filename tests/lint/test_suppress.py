@@ -56,7 +56,7 @@ def test_several_checks_in_one_comment() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        # On another line; two lines above; behind a value, where only its own line counts.
+        # On another line; two lines above; after a value, where only its own line counts.
         ("profile: True\nseed: 1  # ms-tune: ignore[profiling-on]\n", [("profiling-on", 1), ("unused-ignore", 2)]),
         ("seed: 1  # ms-tune: ignore[profiling-on]\nprofile: True\n", [("unused-ignore", 1), ("profiling-on", 2)]),
         ("profile: True  # ms-tune: ignore[save-graphs-on]\n", [("profiling-on", 1), ("unused-ignore", 1)]),
@@ -66,7 +66,7 @@ def test_several_checks_in_one_comment() -> None:
         # No comments at all: inside strings and blocks, or glued to a word.
         ("profile: True\nseed: '# ms-tune: ignore[profiling-on]'\n", [("profiling-on", 1)]),
         ("profile: True\nseed: a#ms-tune:ignore[profiling-on]\n", [("profiling-on", 1)]),
-        # About a check that is not made for this version: it may be in use elsewhere.
+        # For a check that does not apply to this version: it may apply elsewhere.
         ("seed: 1  # ms-tune: ignore[deterministic-context]\n", []),
     ],
 )

@@ -39,7 +39,7 @@ def test_standard_input_of_every_kind(
 ) -> None:
     name, text, rule = case
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    file = tmp_path / name  # there is no such file
+    file = tmp_path / name  # this file does not exist
     names = {
         (one["name"], one["file"]) for one in lint_json(capsys, "--stdin-filename", str(file), "--fail-on", "info", "-")
     }

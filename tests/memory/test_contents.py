@@ -53,8 +53,8 @@ def content_of(row: Block, *others: Block, tensors: TensorList | None = None) ->
 
 
 def test_llama_in_the_dynamic_graph_against_theory() -> None:
-    # 1,071,681,536 parameters of 2 bytes: 2,044.1 MiB of weights and as much of each of Adam's two moments. At the peak,
-    # in the second update, the gradients of the first step are still held: 3,838 MiB instead of 2,044.
+    # 1,071,681,536 parameters of 2 bytes: 2,044.1 MiB of weights, and the same for each of Adam's two moments. At the
+    # peak, in the second update, the gradients of the first step are still live: 3,838 MiB instead of 2,044.
     assert mib(of_run(LLAMA)) == {
         "weights": 2044.1,
         "gradients": 3838.2,
@@ -65,7 +65,7 @@ def test_llama_in_the_dynamic_graph_against_theory() -> None:
 
 
 def test_llama_at_the_start_of_the_backward_pass_against_theory() -> None:
-    # Theory has 3,012.3 MiB of live tensors here: 2,996.3 that the forward pass made, and the attention masks of four
+    # Theory has 3,012.3 MiB of live tensors here: 2,996.3 from the forward pass, and the attention masks of four
     # layers, which are copied from the host.
     rows = trace_of(LLAMA)
     start = min(row.start for row in rows.blocks if any(frame.function == "grad" for frame in row.stack)) - 1
@@ -84,7 +84,7 @@ def test_adam_compiled_in_the_dynamic_graph() -> None:
     parameters = 524800 + 2560 + 20992 + 512  # 256 x 512 and 512 x 10 with biases, fp32, padded
     assert sizes[MemoryCategory.WEIGHTS] == parameters + 2 * 512  # the step counter and the learning rate, too
     assert sizes[MemoryCategory.OPTIMIZER_STATE] == 2 * parameters + 2 * 512  # the powers of beta, too
-    assert sizes[MemoryCategory.GRADIENTS] == 2 * parameters  # those of both steps are held
+    assert sizes[MemoryCategory.GRADIENTS] == 2 * parameters  # those of both steps are live
 
 
 def test_useless_stacks_are_reported() -> None:
@@ -178,7 +178,7 @@ def test_graph_rules() -> None:
     )
     assert content_of(backward, state, forward) is MemoryCategory.TEMPORARIES
     assert content_of(replace(backward, end=101), state, forward) is MemoryCategory.GRADIENTS
-    # The compiler gives casts of the update the scope of a layer.
+    # The compiler assigns casts of the update to the scope of a layer.
     assert content_of(kernel(70, 80, "Default/net-Net/fc-Linear/Cast-op9"), *others) is MemoryCategory.TEMPORARIES
     assert (
         content_of(kernel(150, 160, "Default/network-Step/optimizer-AdamW/Mul-op0"), *others)
@@ -223,7 +223,7 @@ def test_the_tensor_list_goes_first() -> None:
         MemoryCategory.OPTIMIZER_STATE,
     ]
     assert content_of(block(9, stack=(TRACKER,), address=0x4000), *rows, tensors=tensors) is MemoryCategory.UNATTRIBUTED
-    # The list was made at the end: an earlier block at the address held something else.
+    # The list is from the end: an earlier block at the address had another content.
     earlier = block(2, 5, stack=FORWARD, address=0x2000)
     assert content_of(earlier, *rows, tensors=tensors) is MemoryCategory.ACTIVATIONS
     contents = Contents(table_from(rows), tensors)

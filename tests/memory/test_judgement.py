@@ -48,8 +48,8 @@ class TestLimit:
         ("device", "used", "limit", "source"),
         [
             (65536, 61430, 58166 * MIB, "verdict.limit.pool"),  # the simulator's own figure is no limit
-            (65536, 59392, 58 * GIB, "verdict.limit.script"),  # one that a simulated script set is
-            (62420, 58178, 58178 * MIB, "verdict.limit.log"),  # what a real device gave; nothing is set aside
+            (65536, 59392, 58 * GIB, "verdict.limit.script"),  # set by a simulated script
+            (62420, 58178, 58178 * MIB, "verdict.limit.log"),  # granted by a real device; there is no reserve
         ],
     )
     def test_what_the_log_says(self, run: Path, device: int, used: int, limit: int, source: str) -> None:

@@ -103,7 +103,7 @@ def test_layers_of_a_dynamic_graph_are_what_repeats() -> None:
     known = known_of(blocks)
     assert known.curve.peak_bytes == 40 + 4 * 4006
     found = recompute_all_layers(known.table, known.contents, known.curve)
-    # What each layer ends with stays (1,003); of the layer whose backward pass begins the rest is back.
+    # The output of each layer stays (1,003); the rest of the layer whose backward pass begins is recomputed.
     assert found.peak == 40 + 4 * 1003 + 3003
 
 
@@ -168,7 +168,7 @@ def test_what_recompute_of_an_activation_function_leaves() -> None:
         for recomputed in (False, True)
     )
     found = {remedy.name: remedy for remedy in find_remedies(before)}
-    # Of three layers the first product stays in place of its parts and their activation; the last layer has all of it in use.
+    # Of three layers the first product stays instead of its parts and their activation; the last layer uses all of it.
     assert before.curve.peak_bytes == 4 * 2600 + 1
     assert found["selective-recompute"].peak_after_bytes == after.curve.peak_bytes == 3 * 1600 + 3500
     assert "selective-recompute" not in {remedy.name for remedy in find_remedies(after)}
@@ -242,7 +242,9 @@ def test_it_is_said_where_a_figure_is_rough_and_nowhere_else() -> None:
     ]
     for rows, rough in ((layers, True), ([*layers, update], False), (blocks, False)):
         found = {remedy.name: remedy for remedy in find_remedies(known_of(rows))}
-        assert "swap" not in found  # no MindFormers, or no lazy_inline: what MindSpore would move is not known
+        assert (
+            "swap" not in found
+        )  # no MindFormers, or no lazy_inline: the tensors that MindSpore would move are unknown
         for language in Language:
             assert ("3 %" in found["recompute"].price.say(language)) == rough
 
@@ -256,9 +258,14 @@ def test_it_is_said_where_a_figure_is_rough_and_nowhere_else() -> None:
             "Split",
             2,
             False,
-        ),  # of several outputs what others' gradients read stays
-        ("decoder-TransformerBlock/layers-CellList", "RmsNorm", 2, True),  # and what its own reads does not
-        ("net-Net/layers-CellList", "Add", 1, False),  # not MindFormers': which primitives a cell holds is not known
+        ),  # of several outputs those that other gradients read stay
+        (
+            "decoder-TransformerBlock/layers-CellList",
+            "RmsNorm",
+            2,
+            True,
+        ),  # and those that its own gradient reads do not
+        ("net-Net/layers-CellList", "Add", 1, False),  # not MindFormers': the primitives in a cell are unknown
     ],
 )
 def test_what_swap_moves_out(cells: str, operator: str, outputs: int, *, moved: bool) -> None:
@@ -301,7 +308,7 @@ def test_what_swap_moves_out(cells: str, operator: str, outputs: int, *, moved: 
     known = known_of([*forward, *backward])
     found = {remedy.name: remedy.peak_after_bytes for remedy in find_remedies(known)}
     assert ("swap" in found) == moved
-    if moved:  # one layer's are there at a time
+    if moved:  # only those of one layer at a time
         assert outputs * 1000 < found["swap"] < known.curve.peak_bytes - outputs * 1000 + 50
 
 
@@ -352,7 +359,7 @@ def test_what_a_layer_hands_on_may_have_the_scope_of_another() -> None:
     found = find_scoped_layers(known.table, known.contents)
     assert [(layer.begin, layer.end) for layer in found[:4]] == [(10 * n + 10, 10 * n + 16) for n in range(4)]
     assert len(found) == 8
-    # What the layers hand on stays. Once more in use, while the last layer is recomputed: its product beside one of the two.
+    # The outputs of layers stay. While the last layer is recomputed: its product in addition to one of the two.
     assert known.curve.peak_bytes == 3 * 2100 + 6000
     assert known.recompute.peak == 4 * 100 + 6000
 

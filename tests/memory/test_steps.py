@@ -50,7 +50,7 @@ def test_a_static_graph_with_eager_rows_keeps_its_steps(run: str, many: int, *, 
     expected = find_steps(plain, Contents(plain, None), tasks)
     assert expected.evidence is StepEvidence.ACTOR
     last = max(row.start for row in blocks)
-    # Barriers stand before the first step, between steps and in the middle of one.
+    # Barriers come before the first step, between steps and in the middle of one.
     table = table_from([*blocks, *(barrier(last * at // many + 1, useful=useful) for at in range(many))])
     contents = Contents(table, None)
     assert find_steps(table, contents, tasks) == expected
@@ -98,7 +98,7 @@ def test_operators_show_the_phase_where_no_stack_does() -> None:
     table = table_from([eager(at, name) for at, name in enumerate(names, start=1)])
     settled = Contents(table, None).phases.sure_codes
     backward, update = phase_code(Phase.BACKWARD), phase_code(Phase.UPDATE)
-    # Between two phases, and before the first and after the last, nothing tells.
+    # Between two phases, and before the first and after the last, the phase is unknown.
     assert settled.tolist() == [0, backward, backward, backward, 0, update, update, update, 0]
     assert find_phase(table, settled, 3) is Phase.BACKWARD
     assert find_phase(table, settled, 9) is None

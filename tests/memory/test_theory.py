@@ -63,10 +63,11 @@ def test_the_peak_that_recompute_leaves() -> None:
     curve = compute_curve(table)
     assert curve.peak_bytes == 4390
     found = recompute_all_layers(table, Contents(table, None), curve)
-    # Right before the last layer's backward pass its 1,000 are back, beside what each layer hands on.
+    # Right before the last layer's backward pass its 1,000 bytes are recomputed, in addition to the outputs of each
+    # layer.
     assert (found.saving, found.peak) == (4000, 100 + 200 + 1000 + 4 * 10)
     assert found.reordered
-    tiny = rank_of(QWEN_TINY)  # two layers, two micro-batches in flight: what each layer begins with stays
+    tiny = rank_of(QWEN_TINY)  # two layers, two micro-batches in flight: the input of each layer stays
     assert tiny.recompute.saving == pytest.approx(0.918 * tiny.peak.contents[MemoryCategory.ACTIVATIONS], rel=0.01)
     rank = rank_of(QWEN_8B)
     assert rank.recompute.peak == 14373225472  # the update of the weights needs nearly as much

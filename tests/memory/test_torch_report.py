@@ -47,7 +47,7 @@ def test_the_peak_is_the_allocators_and_its_parts_add_up(snapshot: Path, capsys:
     assert places <= {"/workspace/train.py:18", "/workspace/train.py:12", None}
     leak = found["survivors"][0]
     assert (leak["where"], leak["count"], leak["leak"]) == ("/workspace/train.py:12", 3, True)
-    assert leak["bytes"] >= 3 * (4 * MIB + 512)  # with what was not split off
+    assert leak["bytes"] >= 3 * (4 * MIB + 512)  # with the remainders that were not split off
     assert 0 <= found["growths_by_fragments"] <= found["growths"]
 
 

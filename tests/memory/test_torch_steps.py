@@ -44,7 +44,7 @@ def training(steps: int, *, leak: int = 0) -> tuple[Program, list[int]]:
 def test_a_step_ends_before_what_neither_backward_nor_optimizer_makes(tmp_path: Path, capsys: CAPTURE) -> None:
     program, ends = training(4)
     found = run_json(capsys, saved(program, tmp_path / "s.pickle"))
-    # What is taken from the device for the next step's first block comes before that block.
+    # Memory taken from the device for the next step's first block comes before that block.
     assert found["replay"]["differences"] == 0
     assert len(found["step_ends"]) == 4
     assert all(0 <= told_end - end <= 1 for told_end, end in zip(found["step_ends"], ends, strict=True))
@@ -109,7 +109,7 @@ def test_remedies_are_the_same_run_without_the_leak_and_with_other_segments(tmp_
     found = run_json(capsys, leaky)
     (leak,) = [remedy for remedy in found["remedies"] if remedy["name"] == "release-leak"]
     assert (leak["of"], leak["bytes_freed"]) == ("used", found["peak_bytes"] - leak["peak_after_bytes"])
-    # One block of the leaking line stays; what is not worth splitting off differs by less than 1 MiB a block.
+    # One block of the leaking line stays; remainders too small to split make a difference below 1 MiB per block.
     newest = found["survivors"][0]["bytes"] // 4
     assert leak["peak_after_bytes"] <= run_json(capsys, clean)["peak_bytes"] + newest + 4 * MIB
     for remedy in found["remedies"]:

@@ -49,7 +49,8 @@ def scoped(step: Step, layer: int, forward: float, backward: float, mark: str = 
 
 
 def test_the_layers_of_a_profile(tmp_path: Path) -> None:
-    # Two ranks of the first stage and one of the second; layer 3 is not whole, and a prediction layer has its own list.
+    # Two ranks of the first stage and one of the second; layer 3 is incomplete, and a prediction layer has its own
+    # list.
     scoped(scoped(Step(), 0, 100.0, 200.0), 1, 110.0, 200.0, "recompute_").write(tmp_path, 0)
     scoped(scoped(Step(), 0, 140.0, 220.0), 1, 130.0, 220.0, "recompute_").write(tmp_path, 1)
     last = scoped(Step(), 2, 120.0, 260.0).kernel(50.0, SCOPE.format("", "decoder-Block/layers-CellList/3-Layer"))

@@ -87,7 +87,7 @@ class TestVerdict:
         report = analyse_profiles(tmp_path)
         assert report.shares[QueueState.WAITING] == pytest.approx((3 * 4050 + 50) / 4 / 9300)
         assert report.verdict.bound is Bound.IMBALANCE
-        # One that takes a little longer is no reason.
+        # A slightly slower rank is not a cause.
         for rank, compute in enumerate((8000.0, 9000.0)):
             Step().kernel(compute).collective(9300.0 - compute, 250.0).write(tmp_path / "little", rank)
         assert analyse_profiles(tmp_path / "little").verdict.bound is Bound.OPERATOR
@@ -113,7 +113,7 @@ class TestLayers:
     def test_scopes_of_a_graph_show_layers_and_passes(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         scope = "Default/network-Trainer/model-Model/layers-CellList/{}-Block/attention-Attention/MatMul-op{}"
         step = Step()
-        # As MindSpore 2.9 names them: what is recomputed in its first run, too, and its gradients.
+        # Names of MindSpore 2.9: also for recomputed operators in their first run, and for gradients.
         for layer, mark in ((0, "recompute_"), (11, "")):
             step.kernel(30.0, mark + scope.format(layer, 0))
             if mark:
@@ -241,7 +241,9 @@ class TestDoubts:
         )  # ranks that wait, or hosts that are late on all of them
         assert any("capture the host as well" in str(line) for line in profile_step(late).verdict.next_steps)
         assert max(profile_step(late).shares, key=profile_step(late).shares.__getitem__) is QueueState.WAITING
-        assert profile_step(operator_bound()).verdict.bound is Bound.OPERATOR  # whatever the little idle time is
+        assert (
+            profile_step(operator_bound()).verdict.bound is Bound.OPERATOR
+        )  # regardless of the cause of the small idle time
 
     def test_levels_are_not_compared_without_a_word(self, tmp_path: Path) -> None:
         operator_bound().write(tmp_path / "a", 0, level=0)

@@ -62,7 +62,7 @@ def test_the_published_time_of_175b(tmp_path: Path) -> None:
     # The paper's 34 days are those of its formula 4, 8 T P / (n X), which has no attention scores.
     assert days[Convention.SIX_N] == pytest.approx(8 * 300e9 * 175e9 / (1024 * 140e12) / 86400, rel=0.005)
     assert days[Convention.SIX_N] == pytest.approx(34, rel=0.02)
-    # Its formula 3, by which it counts TFLOP/s, has them: by it the same run takes longer than the paper says.
+    # Its formula 3, which its TFLOP/s include, counts them: by it the same run takes longer than the paper says.
     layers, hidden, tokens, words = 96, 12288, 2048, 51200
     formula = 96 * layers * hidden**2 * (1 + tokens / (6 * hidden) + words / (16 * layers * hidden))
     assert work.hardware[Convention.FULL] == pytest.approx(formula, rel=1e-12)
@@ -138,7 +138,7 @@ class TestJob:
         ("template", "cards", "expected"),
         [
             ("mindformers/qwen3_32b", None, (32, 32, 16)),
-            ("mindformers/qwen3_32b", 64, (64, None, 16)),  # on other cards its batch would be another one
+            ("mindformers/qwen3_32b", 64, (64, None, 16)),  # on other cards its batch would differ
             ("mindspeed_ms/llama2_13b_vpp", 16, (16, 32, 16)),
             ("mindspeed_ms/llama2_13b_vpp", 32, (32, 64, 16)),
             ("mindspeed_ms/llama2_13b_vpp", None, (None, None, 16)),

@@ -242,7 +242,7 @@ class TestCacheRoot:
     @pytest.mark.usefixtures("fallback")
     def test_a_fallback_of_another_user_is_refused(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         somebody = os.getuid() + 1
-        (tmp_path / "temporary" / f"ms-tune-{somebody}").mkdir(mode=0o700)  # made by us, not by somebody
+        (tmp_path / "temporary" / f"ms-tune-{somebody}").mkdir(mode=0o700)  # created by this user, not by another one
         monkeypatch.setattr(os, "getuid", lambda: somebody)
         with pytest.raises(StandInBuildError):
             cache_root()

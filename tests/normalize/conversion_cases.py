@@ -21,7 +21,7 @@ LEGACY_MODELS = {
     "LlamaForCausalLM": "LlamaConfig",
     "ChatGLM2ForConditionalGeneration": "ChatGLM2Config",
 }
-# Patterns of several operators; the others are paths out of the trees.
+# Patterns that match several operators; the others are paths in the trees.
 _WIDE = (r".*\.norm", r"mlp\..*_fc1", r"feed_forward\.w[13]", r"mlp\.shared_experts\..*\.matmul", "(mlp|feed_forward)")
 
 
@@ -134,7 +134,7 @@ def _dynamic(random: Random, release: str) -> dict[str, Any]:
     trees = trees_of(name, release, dynamic=True)
 
     def chosen() -> list[int]:
-        # Counts of the other dialects reach the first layers of a cell.
+        # Counts in the other dialects apply to the first layers of a cell.
         found: list[int] = []
         for end, count in zip(ends, flat, strict=True):
             found += range(end - count, end - count + random.randrange(count + 1))

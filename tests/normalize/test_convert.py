@@ -162,7 +162,7 @@ def test_every_layer_does_in_the_target_what_it_did(start: str, to: str) -> None
         case = random_case(random, start)
         release = random.choice(RELEASES[to])
         if start == to and case.model[:1].isupper():
-            continue  # a legacy model stays one, and config_of makes the others
+            continue  # a legacy model stays legacy, and config_of makes the others
         before = normalize_source(case.source, version=case.release)
         assert before.failure is None, (seed, before.failure)
         converted, after = there(case, to, release)
@@ -179,7 +179,7 @@ def test_every_layer_does_in_the_target_what_it_did(start: str, to: str) -> None
         assert [act(one, merged=merged) for one in after.layers[:count]] == [
             act(one, merged=merged) for one in before.layers[:count]
         ], seed
-        if to != "mindformers-pynative":  # there communication inside a module that is recomputed is left to it
+        if to != "mindformers-pynative":  # there, communication in a recomputed module follows the module
             assert [bool(one.comm_patterns) for one in after.layers] == [
                 bool(one.comm_patterns) for one in before.layers[:count]
             ]
@@ -246,7 +246,7 @@ def test_swap_reaches_the_model_and_comes_back(full: list[str]) -> None:
     assert converted.values["model.model_config.op_swap"] == [
         {"op_name": r"self_attention\.core_attention", "backward_prefetch": 2, "layers": [3, 4]}
     ]
-    # Without it the framework would take the numbers of layers for counts, and refuse more of them than stages.
+    # Without it the framework would read layer numbers as counts, and refuse more numbers than stages.
     assert ("swap_config.swap" in converted.values) is (len(full) > 1)
     target = Case(config_of(converted.values, "mindformers", model_for(case, "mindformers")), "1.9", "qwen3")
     _, again = there(target, "mindformers-pynative", "2.1")

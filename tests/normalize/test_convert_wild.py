@@ -54,7 +54,7 @@ def test_any_plan_is_kept_or_said_to_be_lost(start: str, to: str) -> None:
         try:
             source = source_of(wild(random, start))
         except (MsTuneError, YAMLError):
-            continue  # what YAML cannot hold
+            continue  # values that YAML cannot represent
         try:
             converted = convert_source(source, to)
         except MsTuneError:

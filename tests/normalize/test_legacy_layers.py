@@ -26,7 +26,7 @@ def test_two_switches_of_llama(flash: object, joined: object) -> None:
     found = layers("LlamaForCausalLM", **{name: value for name, value in written.items() if value is not None})
     assert found is not None
     if joined is True and not flash:
-        assert found.tree(0) is None  # built in a way that no tree was made of
+        assert found.tree(0) is None  # its structure is not in the trees
         return
     tree = found.tree(0)
     assert tree is not None

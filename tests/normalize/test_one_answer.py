@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 CASES = 60
 
-# Layer -> what is done to it: effect, operators by kind as short names of the table stand for them, swap.
+# Layer -> its settings: effect, operators by kind with the short names of the table, swap.
 Layers = dict[int, dict[str, Any]]
 
 EXPERTS_AND_NONE = r"""

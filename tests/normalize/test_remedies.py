@@ -169,7 +169,7 @@ def test_every_remedy_passes(make: Callable[[Random], tuple[dict[str, Any], str 
                 edits = [edit for change in changes for edit in change.edits(source)]
                 assert prove(source, changes, edits), (config, changes)
             except EditRefusedError:
-                counts["not written"] += 1  # a key behind a question mark
+                counts["not written"] += 1  # a key after a question mark
             again = normalize_source(parse_source(yaml.safe_dump(data, sort_keys=False), Path("c.yaml")), version)
             assert again.failure is None, (config, changes)
     assert counts["remedied"] > 8 * counts["not"], counts

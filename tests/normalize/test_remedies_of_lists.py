@@ -19,7 +19,7 @@ LAYER = "{layers: [1], backward_prefetch: 1}"
     ("settings", "hint"),
     [
         (f"layer_swap: [3, {LAYER}]", f"layer_swap: [{LAYER}]"),
-        (f"default_prefetch: 3, layer_swap: [3, {LAYER}]", f"layer_swap: [{LAYER}]"),  # one of its own stays
+        (f"default_prefetch: 3, layer_swap: [3, {LAYER}]", f"layer_swap: [{LAYER}]"),  # one separate entry stays
         (f"op_swap: [{{op_name: 3, layers: [1], backward_prefetch: 1}}, {OTHER}]", f"op_swap: [{OTHER}]"),
         (f"op_swap: [{LAYER}, {OTHER}]", f"op_swap: [{OTHER}]"),
         (
@@ -71,7 +71,7 @@ def test_who_asks_for_no_remedy_gets_none() -> None:
     ("text", "hint"),
     [
         ("parallelism: {pipeline_parallel: 9}", "model.num_layers: 9"),
-        (  # what is over goes to the middle, then to the last chunk
+        (  # the remainder goes to the middle, then to the last chunk
             "parallelism: {pipeline_parallel: 3, pipeline_parallel_interleave_num: 2}",
             "parallelism.pipeline_parallel_layers_per_stage: ['0,5', '1-2,6', '3-4,7']",
         ),

@@ -238,7 +238,7 @@ def test_what_is_in_other_files_counts_and_stays(tmp_path: Path, capsys: pytest.
     expected = merge_sapp(PLAN, source(whole), version="1.9").plan
     arguments = ["normalize-recompute", "--from-sapp", str(plan), "--framework-version", "1.9", str(config)]
     assert main([*arguments, "--diff"]) == 1
-    assert main([*arguments, "--write"]) == 1  # select_comm_recompute is a kind that SAPP was not asked for
+    assert main([*arguments, "--write"]) == 1  # SAPP has no results for select_comm_recompute
     said = capsys.readouterr().err
     assert said.count(f"includes settings of {tmp_path / 'base.yaml'}\n") == 2
     assert said.count(f"includes settings of {model}\n") == 2

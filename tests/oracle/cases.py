@@ -82,7 +82,7 @@ def _spoilt(random: Random, inputs: RecomputeInputs) -> RecomputeInputs:
         elif chance < 0.85:
             inputs = inputs._replace(offset=junk(random))
         elif chance < 0.92:
-            # Lists for as many chunks as the config asks for, and no interleave that would make them.
+            # Lists for the configured number of chunks, without an interleave setting that would create them.
             inputs = inputs._replace(interleave=False, scheduler="1f1b")
         else:
             name = random.choice(("swap", "layer_swap", "op_swap", "default_prefetch"))
@@ -97,7 +97,7 @@ def _as_tuples(value: Any) -> Any:  # noqa: ANN401 - sound or not
 def random_case(random: Random, version: str = "1.9") -> RecomputeInputs:
     """Return one case; the framework accepts about two thirds of them, and one in four uses swap."""
     inputs = _random_case(random, version)
-    # What a config with use_legacy: False says about zero_bubble_v is checked before LayerSetting sees it.
+    # With use_legacy: False, zero_bubble_v is checked before LayerSetting reads it.
     checked = inputs.zero_bubble and not inputs.legacy
     return _spoilt(random, inputs) if random.random() < 0.1 and not checked else inputs
 
@@ -123,7 +123,7 @@ def _random_case(random: Random, version: str) -> RecomputeInputs:
     values = _values(random, stages, real_chunks, sound=sound)
     core_bubble = scheduler == "zero_bubble_v" and not legacy
     if core_bubble:
-        # The checks of such a model's config are tested elsewhere; here it gets through them.
+        # The checks of such a model's config are tested elsewhere; here it passes them.
         rows = [_row(random, stages, sound=sound) for _ in range(2)]
         values = values._replace(recompute=random.choice((True, False, rows)))
     elif random.random() < 0.25:
@@ -237,7 +237,7 @@ def random_offset(random: Random, layers: int, stages: int, chunks: int, *, soun
 
 
 def _values(random: Random, stages: int, chunks: int, *, sound: bool) -> RecomputeValues:
-    shared = [_row(random, stages, sound=sound) for _ in range(chunks)]  # what a YAML alias would lead to
+    shared = [_row(random, stages, sound=sound) for _ in range(chunks)]  # like the result of a YAML alias
     values: dict[str, Any] = {}
     for key in KEYS:
         if key.endswith("exclude") and random.random() < 0.6:

@@ -27,7 +27,7 @@ from tests.oracle import framework_child_stand_ins as stand_ins
 
 _CONFIGS = re.compile(r"mindformers/models/(\w+)/(configuration_\w+|config_converter_\w+|\w+_config)\.py")
 _PLAIN = (str, int, float, bool, type(None))
-# What every model's settings hold beside the model's own.
+# Settings of every model besides the model's own.
 _AROUND = frozenset(
     {
         *("parallel_config", "moe_config", "mindformers_version", "_name_or_path", "_commit_hash", "architectures"),
@@ -270,7 +270,7 @@ def models(wheel: str) -> dict[str, Any]:
         if converters:
             log = types.SimpleNamespace(add_error=print)
             final = converters[0]._get_final_mapping(log, about["latent"])
-            # 1.9 has lists of rules here; where there are several, the first is the one that renames.
+            # 1.9 has lists of rules here; if there are several, the first one renames.
             rules = scattered({key: rule[0] if isinstance(rule, list) else rule for key, rule in final.items()})
             several = {key: rule for key, rule in final.items() if isinstance(rule, list) and len(rule) > 1}
             about["twice"] = sorted(

@@ -25,7 +25,7 @@ from typing import Any
 from tests.oracle.framework_child_mindspore import CONTEXT, current
 from tests.oracle.framework_child_stand_ins import NETWORKS, Cell, Something, install
 
-SECONDS = 0.5  # of this process's own time; a config that starts takes some hundredths
+SECONDS = 0.5  # of this process's own time; a valid config takes some hundredths
 
 
 class Hang(BaseException):
@@ -40,7 +40,7 @@ class Framework:
         self.environment = {*os.environ} - {"RUN_MODE", "MS_ENABLE_GRACEFUL_EXIT"}
         self.config: Any = load("mindformers.tools.register.config")
         self.context: Any = load("mindformers.core.context.build_context")
-        self.context.psutil.cpu_count = os.cpu_count  # shared out among the devices where no training is meant
+        self.context.psutil.cpu_count = os.cpu_count  # shared among the devices for configs without training
         self.sections: Any = load("mindformers.core.parallel_config")
         self.utils: Any = load("mindformers.tools.utils")
         self.base: Any = load("mindformers.trainer.base_trainer")
@@ -66,7 +66,7 @@ class Framework:
         glm: Any = load("mindformers.models.glm2.glm2")
         self.networks = {"LlamaConfig": llama.LlamaModel, "ChatGLM2Config": glm.ChatGLM2Model}
         layers_of_glm: Any = load("mindformers.models.glm2.glm2_transformer")
-        llama.LayerSetting = layers_of_glm.LayerSetting = lambda *_: self.keep  # set_layers asks how layers are set
+        llama.LayerSetting = layers_of_glm.LayerSetting = lambda *_: self.keep  # set_layers records how layers are set
         self.layer: Any = None
         self.step = ""
 
@@ -117,7 +117,7 @@ class Framework:
         for kind in (self.context.Context, self.context.MFContextOperator):
             kind._instance = None
         getattr(self.converter, "ERROR_LOG", {}).clear()
-        for name in os.environ.keys() - self.environment:  # what the context has set for one mode
+        for name in os.environ.keys() - self.environment:  # variables that the context has set for one mode
             del os.environ[name]
 
     def size(self, config: Any) -> None:
@@ -143,7 +143,7 @@ class Framework:
             model = self.models[kind](**{**values, **given, "moe_config": config.moe_config})
             checked = types.SimpleNamespace(config=model)
             self.modeling.PreTrainedModel.check_pipeline_stage(checked)
-            count, model.num_layers = model.num_layers, min(model.num_layers, 1)  # one layer is built like another
+            count, model.num_layers = model.num_layers, min(model.num_layers, 1)  # all layers are built alike
             self.networks[kind](model)
             model.num_layers = count
             self.set_layers(self.legacy_setting, model, model.parallel_config, model.pp_interleave_num)
@@ -217,7 +217,7 @@ def find(layer: Cell, segments: list[str], version: str) -> str:
         for name, cell in vars(layer).get("inside", {}).items():
             if meets(first, name, version):
                 find(cell, rest, version)
-        meets(first, "name", version)  # some name there is in any case
+        meets(first, "name", version)  # any existing name
     elif meets(first, "__class__", version):
         raise AttributeError("'bool' object has no attribute 'construct'")
     return ""

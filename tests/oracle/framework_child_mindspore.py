@@ -23,7 +23,7 @@ CONTEXT = {
     "pipeline_scheduler": "1f1b",
     "devices": 1,
 }
-# What `mindspore.set_auto_parallel_context` knows (mindspore/parallel/_auto_parallel_context.py, MindSpore 2.9).
+# The keys of `mindspore.set_auto_parallel_context` (mindspore/parallel/_auto_parallel_context.py, MindSpore 2.9).
 PARALLEL_KEYS = {
     *("device_num", "global_rank", "gradients_mean", "gradient_fp32_sync", "loss_repeated_mean", "pipeline_stages"),
     *("auto_pipeline", "pipeline_result_broadcast", "pipeline_segments", "parallel_mode", "search_mode"),
@@ -35,7 +35,7 @@ PARALLEL_KEYS = {
     *("comm_fusion", "dump_local_norm", "dump_local_norm_path", "dump_device_local_norm"),
     *("auto_parallel_new_interface", "init_param_in_compile"),
 }
-# Of what type it takes them to be; of a null, only the first four make nothing.
+# Their required types; only the first four accept a null.
 PARALLEL_TYPES = {
     **dict.fromkeys(("gradients_mean", "gradient_fp32_sync", "parameter_broadcast", "full_batch"), bool),
     **dict.fromkeys(("enable_parallel_optimizer", "enable_alltoall", "sharding_propagation"), bool),

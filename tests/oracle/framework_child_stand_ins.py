@@ -18,7 +18,7 @@ from typing import Any
 from tests.oracle import framework_child_mindspore as checked
 from tests.oracle.framework_child_mindspore import check_bool, check_number, check_string, current
 
-# What is run for real; a package is not run itself, it only leads to its modules.
+# Modules that are really executed; a package itself is not, it only leads to its modules.
 REAL = {
     "mindformers.core.config_args",
     "mindformers.core.context.build_context",
@@ -64,7 +64,7 @@ REAL = {
     "mindformers.trainer.config_args",
     "mindformers.trainer.trainer",
 }
-# The classes of networks that say themselves whether they can be trained, and where they are.
+# Classes of networks that state themselves whether they can be trained, and their modules.
 NETWORKS = {
     "DeepseekV3ForCausalLM": "mindformers.models.deepseek3.modeling_deepseek_v3",
     "Glm4ForCausalLM": "mindformers.models.glm4.modeling_glm4",
@@ -77,7 +77,7 @@ NETWORKS = {
     "TeleChat3MoeForCausalLM": "mindformers.models.telechat3_moe.modeling_telechat3_moe",
 }
 REAL |= {*NETWORKS.values()}
-# Names that packages hand on, and where they are made.
+# Names that packages re-export, and their modules.
 EXPORTS = {
     "ConfigTemplate": "tools.register.template",
     "MindFormerConfig": "tools.register.config",
@@ -128,7 +128,7 @@ class Anything(type):
         return 0
 
     def __bool__(cls) -> bool:
-        return cls.__bases__ != (Something,)  # a class of MindFormers' own is one
+        return cls.__bases__ != (Something,)  # a class defined by MindFormers is one
 
     def __getitem__(cls, key: object) -> type:
         return cls
@@ -286,7 +286,7 @@ def install(wheel: str) -> None:
     logger: Any = importlib.import_module("mindformers.tools.logger")
     logger.logger = Something()
     versions: Any = importlib.import_module("mindformers.version_control")
-    versions.check_tft_valid = lambda: False  # no fault tolerance unless an environment variable asks for it
+    versions.check_tft_valid = lambda: False  # no fault tolerance unless an environment variable enables it
     yaml: Any = importlib.import_module("yaml")
     yaml.SafeLoader = yaml.CSafeLoader  # the same, and faster
     yaml.compose.__defaults__ = (yaml.CSafeLoader,)

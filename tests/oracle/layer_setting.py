@@ -316,7 +316,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
         raise _Hang
 
     previous = signal.signal(signal.SIGVTALRM, give_up)
-    # A signal that arrives while hypothesis' hook on the garbage collector runs would be raised there, and be lost.
+    # A signal during hypothesis' hook on the garbage collector would be raised there, and be lost.
     collecting = gc.isenabled()
     gc.disable()
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)

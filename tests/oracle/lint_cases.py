@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.mindformers.placement import RecomputeInputs
 
-# Values that are of the wrong kind, or out of range, wherever they stand.
+# Values of a wrong type, or out of range, for any key.
 _ODD: tuple[Any, ...] = (0, -1, True, False, "2", "x", 1.0, 2.5, None, [], {}, [1], {"a": 1}, 7, 64)
-# Which classes of networks train, and in which release, is for them to say.
+# The network classes themselves state whether they train, and in which release.
 _NETWORKS: dict[str, str] = {
     "glm4": "Glm4ForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
@@ -180,7 +180,7 @@ def _spoil_value(random: Random, section: str, values: dict[str, Any]) -> None:
     elif section == "context":
         keys = ["mode", "max_device_memory", "memory_optimize_level", "jit_config"]
     key = random.choice(keys)
-    # An empty loader is what configs for a program's own data set have; some sizes of memory are not looked at.
+    # Configs for a program's own data set have an empty loader; some memory sizes are not checked.
     odd = [
         value for value in _ODD if (section != "context" or value) and (section != "train_dataset" or value is not None)
     ]

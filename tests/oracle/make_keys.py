@@ -44,7 +44,7 @@ COLUMNS = [
     "en",
     "zh",
 ]
-MODEL = "model.model_config."  # of which models.json tells
+MODEL = "model.model_config."  # models.json contains these keys
 _NONE = object()
 
 
@@ -182,7 +182,7 @@ def releases_by_key(name: str, releases: Mapping[str, Path], paths: Iterable[str
     found = {}
     for path in paths:
         known = [release for release, (keys, _) in each.items() if path in keys]
-        if not known and "." not in path:  # read beside the template, if at all
+        if not known and "." not in path:  # read outside the template, if at all
             later = [release for release, wheel in releases.items() if path in mentioned(wheel)]
             known = later if len(later) < len(releases) else []
         if known or all(path.startswith(tuple(sections)) for _, sections in each.values()):
@@ -207,6 +207,6 @@ def dated(name: str, content: dict[str, Any], releases: Mapping[str, Path]) -> d
 def span(path: str, known: list[str], releases: list[str]) -> dict[str, Any]:
     """Return the columns ``since`` and ``until`` of a key."""
     if not known or known != releases[releases.index(known[0]) : releases.index(known[-1]) + 1]:
-        raise ValueError((path, known))  # a key that no release has, or one with a gap, is no row
+        raise ValueError((path, known))  # a key that no release has, or with a gap, is an error
     first, last = known[0], known[-1]
     return {"since": _NONE if first == releases[0] else first, "until": _NONE if last == releases[-1] else last}

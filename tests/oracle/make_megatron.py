@@ -23,7 +23,7 @@ from tests.oracle.megatron_layers import answers, parser_names
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# MindSpeed-LLM's releases, each with the tags of what it is documented to run with.
+# MindSpeed-LLM's releases, each with the tags of the versions that it is documented for.
 RELEASES = {
     "2.0": {"MindSpeed-LLM": "v2.0.0", "MindSpeed": "v2.0.0_core_r0.8.0", "Megatron-LM": "core_r0.8.0"},
     "2.1": {"MindSpeed-LLM": "v2.1.0", "MindSpeed": "v2.1.0_core_r0.8.0", "Megatron-LM": "core_r0.8.0"},
@@ -35,7 +35,7 @@ RELEASES = {
 # Its programs whose parser this is.
 PROGRAMS = ["pretrain_gpt.py", "posttrain_gpt.py", "inference.py", "evaluation.py", "pretrain_mamba.py"]
 SOURCES = "MS_TUNE_MEGATRON_SOURCES"
-# What builds the parser, by repository; programs with parsers of their own are left out.
+# Code that builds the parser, by repository; programs with their own parsers are left out.
 _PLACES = {
     "Megatron-LM": ("megatron/training/arguments.py",),
     "MindSpeed": ("mindspeed/arguments.py", "mindspeed/features_manager", "mindspeed/mindspore"),
@@ -104,7 +104,7 @@ def _unregistered(sources: Path, arguments: Mapping[str, list[dict[str, Any]]]) 
 _WITH_PAIRS = ("2.2", "2.3", "26.0", "26.1")
 _CHECKS = {"incompatible_check": "excludes", "dependency_check": "needs"}
 _TEXTS = {"excludes": "{} and {} are incompatible.", "needs": "{} requires {}."}
-# What stands around a pair: nothing, and what many of them need to be looked at at all.
+# Arguments around a pair: none, and those that many pairs require to be checked at all.
 _AROUND = (
     "--num-layers 8",
     "--num-layers 8 --num-experts 8 --moe-grouped-gemm --moe-token-dispatcher-type alltoall",

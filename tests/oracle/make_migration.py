@@ -36,7 +36,7 @@ def words_of(release: str) -> frozenset[str]:
     for name in archive.namelist():
         if _NETWORK.fullmatch(name):
             found.update(_WORD.findall(archive.read(name).decode()))
-    # `__post_init__` and what it calls: one field may be made of another.
+    # `__post_init__` and the methods that it calls: one field may be computed from another.
     found.update(re.findall(r"self\.(\w+)", archive.read(_CLASS).decode()))
     return frozenset(found)
 

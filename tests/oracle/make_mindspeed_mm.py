@@ -22,15 +22,15 @@ BRANCHES = {
     "26.0": "26.0.0",
     "26.1": "26.1.0",
     "26.2": "master",
-}  # the last one is not released; its keys are none of a slip
+}  # the last one is not released; its keys are not misspellings
 SECTIONS = {
     "parallel": "ParallelArguments",
     "features": "FeatureArguments",
     "training": "TrainingArguments",
     "tools": "ToolsArguments",
 }
-MODEL = "ModelArguments"  # models take further keys of their own
-_HANDED_ON = "quantization_plan"  # what another library reads
+MODEL = "ModelArguments"  # models accept further keys of their own
+_HANDED_ON = "quantization_plan"  # read by another library
 _PLAIN = ("int", "float", "str", "bool")
 
 

@@ -7,7 +7,7 @@ import ast
 from tests.oracle import wheels
 
 _FILE = "core/lr/lr_schedule.py"
-_CHOICE = "_get_lr_steps"  # takes a number of steps, or a share of all steps in its place; one of the two must be there
+_CHOICE = "_get_lr_steps"  # takes a number of steps, or a share of all steps instead; one of the two is required
 _BUILT = frozenset({"self", "total_steps"})  # the trainer fills in total_steps (trainer/base_trainer.py)
 
 
@@ -29,7 +29,7 @@ def _public(release: str) -> set[str]:
     listed = next(
         one for one in module.body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "__all__"
     )
-    return set(ast.literal_eval(listed.value)) - {"LearningRateWiseLayer"}  # made from another schedule, by the trainer
+    return set(ast.literal_eval(listed.value)) - {"LearningRateWiseLayer"}  # the trainer makes it from another schedule
 
 
 def _groups(begin: ast.FunctionDef) -> list[list[str]]:

@@ -20,7 +20,7 @@ RELEASES = (
     "r0.3.0",
     "r0.4.0",
     "r0.5.0",
-)  # the first one that clones what it runs with; earlier ones clone what is newest
+)  # the first release that clones its requirements; earlier ones clone the newest versions
 _SCRIPTS = ("auto_convert.sh llm", "auto_convert_llm.sh")
 _PARTS = ("MindSpeed-LLM", "MindSpeed", "Megatron-LM", "MSAdapter")
 _CLONED = re.compile(r"git clone \S*/(?P<part>[\w-]+)\.git -b (?P<branch>\S+)")

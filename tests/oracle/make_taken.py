@@ -21,7 +21,7 @@ _OTHERS = (
     "/research/",
 )  # classes of the same names that the static graph does not build
 _OF_DATA = ("mindformers/dataset/", "mindformers/trainer/")
-_SECTIONS = ("config", "data_loader", "dataset", "dataloader", "kwargs")  # what names of sections end with
+_SECTIONS = ("config", "data_loader", "dataset", "dataloader", "kwargs")  # endings of section names
 _ASKS = ("get", "pop", "setdefault", "getattr", "hasattr")
 _READS = ("get", "pop", "setdefault")
 
@@ -45,7 +45,7 @@ def arguments(path: Path, registered: Mapping[str, frozenset[str]]) -> dict[str,
         found[kind] = {}
         for name in sorted(registered[kind] & classes.keys()):
             taken = [one for one in (_read_parameters(node, classes) for node in classes[name]) if one is not None]
-            if len(taken) == len(classes[name]):  # all classes of the name are known: which is meant, is not
+            if len(taken) == len(classes[name]):  # all classes with this name are known, but not which one is used
                 takes = sorted(frozenset().union(*(one.names for one in taken)))
                 switches = sorted(frozenset.intersection(*(one.switches for one in taken)))
                 found[kind][name] = {"takes": takes, "free": any(one.free for one in taken), "switches": switches}

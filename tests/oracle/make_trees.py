@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _ROOT = Path(__file__).parents[2]
-_CONFIGS = "1.9"  # the release that has a config for every model, for those that lack one
+_CONFIGS = "1.9"  # the release that has a config for every model, for those without one
 _SMALL: dict[str, Any] = {
     "vocab_size": 128,
     "hidden_size": 64,
@@ -61,7 +61,7 @@ _GLM = {
     "offset": 0,
 }
 _LLAMA = {"num_layers": 1, "hidden_size": 64, "num_heads": 4, "vocab_size": 128, "seq_length": 32, "batch_size": 1}
-# Model, then config, then the values set in it. A model that is not a legacy one is built with every activation.
+# Model, config, and the values set in it. A model that is not legacy is built with every activation.
 _MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "LlamaForCausalLM": ("", _LLAMA),
     "ChatGLM2ForConditionalGeneration": ("glm4/finetune_glm4_9b.yaml", _GLM),
@@ -378,7 +378,7 @@ def _read_layers(folder: Path, release: str, task: tuple[str, str]) -> dict[str,
         capture_output=True,
         text=True,
         check=False,
-        timeout=3600,  # a busy machine takes its time
+        timeout=3600,  # a busy machine is slow
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(folder / release)},
     )

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from random import Random
 
-# What every program needs and says nothing about layers.
+# Arguments that every program needs and that do not concern layers.
 ALWAYS = (
     *("--hidden-size", "64", "--num-attention-heads", "4", "--micro-batch-size", "1", "--seq-length", "64"),
     *("--max-position-embeddings", "64", "--train-iters", "2000", "--position-embedding-type", "rope", "--bf16"),
-    *("--transformer-impl", "local"),  # the other one needs Transformer Engine, which is none of the layers' business
+    *("--transformer-impl", "local"),  # the other one needs Transformer Engine, which does not concern layers
 )
 _SHARED = ("--expert-model-parallel-size", "2", "--moe-token-dispatcher-type")
-# The communication of experts beside their computation, with what that needs.
+# Overlap of the experts' communication with computation, with its requirements.
 _OVERLAPS = (
     ("--moe-alltoall-overlap-comm", *_SHARED, "alltoall"),
     ("--moe-alltoall-overlap-comm", *_SHARED, "alltoall_seq", "--moe-permutation-async-comm"),
@@ -36,7 +36,7 @@ def random_arguments(random: Random) -> list[str]:
     found += _recompute(random, layers, stages)
     tensor = (
         "--tensor-model-parallel-size" in found
-    )  # beside experts over several ranks it needs more, which is not about layers
+    )  # with experts over several ranks it needs more, which does not concern layers
     if "--moe-grouped-gemm" in found and not tensor and random.random() < 0.3:
         found += random.choice(_OVERLAPS)
     return found
@@ -65,7 +65,7 @@ def _placement(random: Random, layers: int, stages: int, chunks: int) -> list[st
     found += _maybe(random, 0.02, "--num-virtual-stages-per-pipeline-rank", str(random.randint(1, 3)))
     found += _maybe(random, 0.03, "--no-overlap-p2p-communication")
     if random.random() < 0.1:
-        # Together they are two layers more: sound where there are two stages, or with as many layers less.
+        # Together they add two layers: valid with two stages, or with two layers fewer.
         found += _maybe(random, 0.8, "--account-for-embedding-in-pipeline-split")
         found += _maybe(random, 0.8, "--account-for-loss-in-pipeline-split")
         less = sum(word.startswith("--account") for word in found)

@@ -77,8 +77,8 @@ def _warm() -> None:
         vars(import_module("mindspeed_llm.tasks")).pop("megatron_adaptor_v2", None)
 
 
-_ONLY_SETTINGS: list[str] = []  # filled: the answer is what all settings are in the end
-_NAMES: set[str] = set()  # of the arguments of the largest parser that was asked
+_ONLY_SETTINGS: list[str] = []  # if filled, the answer has the final values of all settings
+_NAMES: set[str] = set()  # arguments of the largest parser that ran
 
 
 def _watch_parsers() -> None:
@@ -87,7 +87,7 @@ def _watch_parsers() -> None:
 
     def watched(self: ArgumentParser, *args: Any, **named: Any) -> Any:
         names = {name for name in self._option_string_actions if name.startswith("--")}
-        if len(names) > len(_NAMES):  # MindSpeed asks one of its own before
+        if len(names) > len(_NAMES):  # MindSpeed runs its own parser before
             _NAMES.clear()
             _NAMES.update(names)
         return parse(self, *args, **named)
@@ -176,7 +176,7 @@ def world_size(arguments: Sequence[str]) -> int:
 def _arguments() -> Any:
     module = import_module("megatron.training.arguments")
     args = module.parse_args()
-    if args.yaml_cfg is not None:  # as ``initialize_megatron`` of MindSpeed-LLM asks
+    if args.yaml_cfg is not None:  # as in ``initialize_megatron`` of MindSpeed-LLM
         return import_module("megatron.training.yaml_arguments").validate_yaml(args, {})
     module.validate_args(args, {})
     import_module("megatron.training.global_vars").set_args(args)
@@ -264,7 +264,7 @@ def _layers(args: Any) -> list[dict[str, Any]]:  # noqa: C901 - one step after t
                 module.get_cuda_rng_tracker = Anything  # type: ignore[attr-defined]  # a state of random numbers that none has set
             if vars(module).get("checkpoint") is checkpoint:
                 module.checkpoint = _checkpoint  # type: ignore[attr-defined]
-    vars(sys.modules["torch"])["Tensor"] = Anything  # what a layer is given is asked whether it is one
+    vars(sys.modules["torch"])["Tensor"] = Anything  # layers test whether their input is an instance of it
     dual = getattr(args, "schedules_method", None) == "dualpipev"
     virtual = args.virtual_pipeline_model_parallel_size
     state._PIPELINE_MODEL_PARALLEL_DECODER_START = None
@@ -353,7 +353,7 @@ def _row(layer: Any, stage: int, chunk: int) -> dict[str, Any]:
     return {**row, "kind": "experts" if _has_experts(layer) else "dense"}
 
 
-# What Megatron-LM calls a layer of experts, and MindSpeed those that it puts in its place.
+# Megatron-LM's names for a layer of experts, and MindSpeed's replacements.
 _OF_EXPERTS = ("moelayer", "moelayeradaptor")
 
 

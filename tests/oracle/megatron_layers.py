@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan
     from ms_tune.dialects.megatron.arguments import ProgramArguments
 
-# Texts that hold what depends on Python, or on the order of a set.
+# Texts that depend on the Python version, or on the order of a set.
 _LOOSE = ("ZeroDivisionError", "AssertionError: Invalid choices for recompute_modules")
-# The schedule decides while it runs which parts of layers are recomputed.
+# The schedule decides at run time which parts of layers are recomputed.
 AT_RUN_TIME = ("--recompute-in-bubble", "--recompute-in-advance")
 
 

@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# What has to be missing, because the frameworks look whether it is there; they make dummies of some themselves.
+# Modules that must be missing, because the frameworks test for them and create substitutes.
 _ABSENT = frozenset(
     ("transformer_engine", "apex", "amp_C", "fused_layer_norm_cuda", "fused_weight_gradient_mlp_cuda", "flash_attn")
 ) | {"flashattn_hopper", "wandb", "nvidia_resiliency_ext", "modelopt", "megatron", "mindspeed", "mindspeed_llm"}
@@ -193,7 +193,7 @@ class _Module(ModuleType):
     __file__ = "stand-in"
 
     def __getattr__(self, name: str) -> Any:
-        # MindSpeed looks through all modules for what it replaces: it has to find only what is held there already.
+        # MindSpeed searches all modules for the objects that it replaces: it must find only existing ones.
         if name.startswith("__") or sys._getframe(1).f_code.co_name == "apply_patch":
             raise AttributeError(name)
         made = _Meta(name, (Anything,), {"__module__": self.__name__})

@@ -54,7 +54,7 @@ def library(wheel: str) -> Any:  # noqa: ANN401 - the framework has no types
     _package(wheel, "mindformers.tools")
     _package(wheel, "mindformers.tools.register")
     sys.modules["mindformers.tools.check_rules"] = types.ModuleType("check_rules")
-    # Depth is bounded by lint itself, and of no interest here.
+    # Depth is limited by lint itself, and does not matter here.
     sys.modules["mindformers.tools.check_rules"].check_yaml_depth_before_loading = lambda _file: None  # type: ignore[attr-defined]
     settings = import_module("mindformers.tools.register.config")
     _package(wheel, "mindformers.tools", DictConfig=settings.DictConfig, logger=quiet)

@@ -31,7 +31,7 @@ _SECTIONS = {
     "model_config": "TransformerConfig",
 }
 _SIZES = {"vocab_size": 8, "seq_length": 8, "num_attention_heads": 2, "hidden_size": 8, "ffn_hidden_size": 8}
-# The wheel's text of a wrong num_layer_list lacks a blank that the one of r0.1.0 has.
+# The wheel's text for a wrong num_layer_list lacks a blank that the one of r0.1.0 has.
 _MISSING_BLANK = ("must equal topp_layout", "must equal to pp_layout")
 
 MISSING = None
@@ -291,7 +291,7 @@ class Oracle:
         logged = len(outcome.log)
         count, first = self._model["_get_num_layers"](config, model_type=None)
         outcome.counts[chunk, stage] = int(count)
-        del outcome.log[logged:]  # the transformer asks once more
+        del outcome.log[logged:]  # the transformer logs it again
         transformer = self._model["ParallelTransformer"](config, model_type=None)
         for place, layer in enumerate(transformer.layers):
             full = layer.recomputed

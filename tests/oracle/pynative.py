@@ -267,7 +267,7 @@ class Oracle:
         return found
 
     def _read_log(self, outcome: Outcome) -> None:
-        # How a model is split decides about what is said of communication in single layers.
+        # The parallelism decides on the messages about communication in single layers.
         outcome.lines = [line for line in self._logger.lines if not line.startswith(_OF_COMM)]
         label = None
         for line in self._logger.lines:

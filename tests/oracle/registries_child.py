@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# What a config names, and what the registry calls it.
+# Names in a config, and the registry's names.
 KINDS = {
     "optimizer": "optimizer",
     "lr_schedule": "lr",

@@ -34,7 +34,7 @@ class Notes:
         self.names: dict[int, str] = {}
 
     def take(self, event: str, unit: str) -> None:
-        # Without waiting for the device: that would free what another stream still reads.
+        # Without waiting for the device, which would free memory that another stream still reads.
         self.notes.append((event, unit, mindspore.runtime.memory_allocated()))
 
     def watch(self, trainer: Trainer) -> None:

@@ -102,8 +102,8 @@ class Static(Framework):
             importlib.import_module(name)
         self.registry: Any = importlib.import_module("mindformers.tools.register.register")
         self.answer: dict[str, Any] = {}
-        self.tree: Any = None  # of a layer by its number; the one that predicts has the number of layers
-        self.other = False  # whether the network is another model's, so that nobody knows its layers
+        self.tree: Any = None  # by layer number; the prediction layer follows the last layer
+        self.other = False  # whether the network is another model's, so that its layers are unknown
         self.read: dict[str, Any] = {}
 
     def stand_in_for_patterns(self, version: str) -> None:
@@ -126,7 +126,7 @@ class Static(Framework):
         self.read["legacy"] = {"network": self.is_legacy(), "template": filled, "sections": sections}
         kind = config.model.model_config.get("type")
         if self.is_legacy():
-            if kind is None and "model_type" in config.model.model_config:  # else a stand-in for what says nothing
+            if kind is None and "model_type" in config.model.model_config:  # otherwise a stand-in for an unknown class
                 self.registry.MindFormerRegister.get_instance_from_cfg(
                     config.model.model_config, self.registry.MindFormerModuleType.CONFIG
                 )
@@ -168,11 +168,11 @@ class Static(Framework):
 
     def _legacy_tree(self, kind: str, config: Any) -> Any:
         values = config.model.model_config
-        experts = config.moe_config.expert_num or 0  # none is what the model's own class stumbles over
+        experts = config.moe_config.expert_num or 0  # the model's own class fails for null
         flash, joined = values.get("use_flash_attention") is True, values.get("qkv_concat") is True
         variant = {(True, False): "", (True, True): "qkv_concat", (False, False): "no-flash"}.get((flash, joined), "?")
         arch = config.model.arch
-        network = arch.get("type") if isinstance(arch, dict) else None  # the one that is built, if any is
+        network = arch.get("type") if isinstance(arch, dict) else None  # the network that is built, if any
         named = network if network == _LEGACY.get(kind) else ""
         known = layer_model(str(named or ""), self.version, "" if kind == "ChatGLM2Config" else variant)
         if known is None or not known.kinds or experts > 1:
@@ -199,7 +199,7 @@ class Static(Framework):
             setting(layer, number)
             asked.append(effect_of(layer))
         self.answer["asked"] = asked
-        if further:  # they have a setting of their own; in the reduced class they are counted with the others
+        if further:  # they have their own setting; the reduced class counts them with the others
             setting = kind(*arguments)
             for number in range(model.num_layers, model.num_layers + further):
                 setting(Layer(Tree() if bare else self.tree(number)), number if reduced else model.num_layers - 1)

@@ -128,9 +128,9 @@ def test_static_graph(version: str, tmp_path: Path, capsys: pytest.CaptureFixtur
         model = random_model(random, inputs)
         plan = normalize(inputs)
         if plan.failure is not None or (inputs.reduced and inputs.mtp_layers):
-            continue  # told elsewhere; the reduced class logs its lists once more between the layers
+            continue  # tested elsewhere; the reduced class logs its lists again between the layers
         if inputs.mtp_layers and not inputs.layers:
-            continue  # a model of no layers is refused when it is read
+            continue  # a model without layers is refused when it is read
         outcome = oracle.ask(inputs, dict(zip(KEYS, copy.deepcopy(tuple(inputs.values)), strict=True)))
         stopped = find_failure(inputs, plan, model)
         if stopped is not None:

@@ -115,11 +115,11 @@ def test_the_committed_registries_have_what_the_sources_register() -> None:
             known |= {*all_at(committed["dynamic"].get(kind, {}), release)}
             left_out = found.get(module, set()) - known
             assert left_out <= _NOT_IMPORTED, (release, kind, left_out)
-            if kind in _BY_DECORATORS:  # what MindSpore brings is in none of these
+            if kind in _BY_DECORATORS:  # MindSpore's own classes are in none of these
                 assert known - found.get(module, set()) == set(), (release, kind)
 
 
-# What stands in the sources and is imported by nothing.
+# Classes in the sources that are never imported.
 _NOT_IMPORTED = {
     *("LlamaForCausalLMUnify", "ParallelLlamaForCausalLM", "Qwen2ForCausalLM", "Qwen2Config"),
     "UnifiedTrainOneStepCell",
@@ -198,7 +198,7 @@ def _fails(section: dict[str, Any], facts: ModelFacts) -> bool:
     return any(section.get(key, "") is None for key in (*turned, "head_dim", "qk_rope_head_dim", "num_hidden_layers"))
 
 
-# What ``parallel_config`` says, which is no part of the model's section; and the second field that one key has in 1.9.
+# Keys of ``parallel_config`` outside the model's section; and the second field of one key in 1.9.
 _ELSEWHERE = {
     "softmax_compute_dtype",
     *("data_parallel_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),

@@ -54,7 +54,7 @@ FUSIONS: tuple[Any, ...] = (
     *({"mode": "index", "config": value} for value in INDICES),
     *({"mode": ["auto"], "config": 1}, {"mode": "auto", "config": 1, "more": 2}),
 )
-# `full_batch` is set by MindFormers first, and it refuses an automatic pipeline of its own.
+# MindFormers sets `full_batch` first, and it refuses an automatic pipeline of its own.
 LEFT_OUT = ("full_batch",)
 ADAMW = {
     "betas": (
@@ -84,8 +84,8 @@ ARGUMENTS = {
     "lr_end": 0.0,
     "warmup_lr_init": 0.0,
 }
-RELEASE = "1.9"  # what the tests install
-# Has every case taken, as a run does, and tells which of them are refused.
+RELEASE = "1.9"  # the installed release
+# Run every case like a real run, and report the refused ones.
 _CHILD = """
 import json, sys
 import numpy as np

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "750"))  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
-_STOPS = {"ValueError", "IndexError", "TypeError", "endless-loop"}  # each of which some case must come to
+_STOPS = {"ValueError", "IndexError", "TypeError", "endless-loop"}  # each of which some case must reach
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -43,8 +43,8 @@ def released(request: pytest.FixtureRequest) -> layer_setting.Oracle:
 def run_both(oracle: layer_setting.Oracle, inputs: RecomputeInputs) -> tuple[LayerPlan, Outcome]:
     before = repr((inputs.values, inputs.swap))
     plan = normalize(inputs)
-    assert repr((inputs.values, inputs.swap)) == before  # nobody's config is written into
-    # One call of deepcopy, so that lists that are one object stay one.
+    assert repr((inputs.values, inputs.swap)) == before  # the inputs are unchanged
+    # One call of deepcopy, so that shared lists stay shared.
     values = dict(zip(KEYS, copy.deepcopy(tuple(inputs.values)), strict=True))
     return plan, oracle.ask(inputs, values)
 

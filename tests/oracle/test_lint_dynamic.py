@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "250"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 _ODD: tuple[Any, ...] = (None, True, False, 0, -1, 1, 2, 1.5, "x", "", [], {}, [1], ["a"], {"a": 1}, "1", [[1]])
-# What is only looked at after loading: by the trainer, the command or the layers.
+# Settings that are only checked after loading: by the trainer, the command or the layers.
 _LATER = (
     *(("parallelism", f"{name}_parallel") for name in ("context", "tensor", "pipeline", "expert")),
     *(("run_mode",), ("recompute_comm", "enable"), ("recompute", "mode"), ("swap", "enable")),
     ("parallelism", "dense_fsdp_shard_size"),
 )
-# Values that a key of this name is given beside the odd ones.
+# Additional values for a key of this name.
 _FURTHER: dict[str, tuple[Any, ...]] = {
     "dataloader": ({"type": "HFDataLoader"}, {"type": "BlendedMegatronDatasetDataLoader", "config": {"seq_length": 8}}),
     "type": ("HFDataLoader", "OrderedIndexDataLoader", "AdamW", "Muon", "ConstantWarmUpLR", "MindDataset"),
@@ -108,7 +108,7 @@ def layers_of_mindformers(oracle: pynative.Oracle, random: Random) -> str:
     outcome = oracle.ask(as_read(config), layers, further)
     raised = outcome.exception
     if raised is None and any(last >= layers for _, last in outcome.ranges):
-        # `TransformerBlock` takes the specification of each of its layers out of a list, which the oracle does not have.
+        # `TransformerBlock` takes the specification of each of its layers from a list, which the oracle lacks.
         raised = "IndexError"
     model = {"model_type": "q", "architectures": "Q", "num_layers": layers, "mtp_num_layers": further}
     return compare({**config, "model": model}, raised, Dialect.MINDFORMERS_PYNATIVE, version[:3])
@@ -117,7 +117,7 @@ def layers_of_mindformers(oracle: pynative.Oracle, random: Random) -> str:
 def layers_of_mindspeed(oracle: mindspeed_ms.Oracle, random: Random) -> str:
     config = left_out(random, mindspeed_cases.random_config(random), ("model_config.num_layers",))
     stages = config.get("parallel_config", {}).get("pipeline_model_parallel_size", 1)
-    # As many micro-batches as the schedule wants, which comes after the layers.
+    # As many micro-batches as the schedule requires, which is checked after the layers.
     batches = {"dataset_config": {"micro_batch_num": stages}} if isinstance(stages, int) and stages > 1 else {}
     outcome = oracle.run(as_read(config))
     return compare({**config, **batches}, outcome.exception, Dialect.MINDSPEED_MS)
@@ -131,7 +131,7 @@ def whole_config(oracle: pynative.Oracle, models: Models, random: Random) -> str
     version = oracle._version[:3]
     known = tables(Dialect.MINDFORMERS_PYNATIVE, version)
     keys = [key for key in known if "*" not in key.path and key.path not in _LATER]
-    keys = [key for key in keys if len(key.path) == 1 or key.path[0] != "model"]  # of those the trainer reads none here
+    keys = [key for key in keys if len(key.path) == 1 or key.path[0] != "model"]  # the trainer reads none of those here
     config = left_out(random, copy.deepcopy(_SOUND))
     config["model"] = model = without_some(random, _SOUND["model"])
     for _ in range(random.choice((0, 1, 1, 2))):

@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 CHECKS = built_in(Dialect.MINDFORMERS)
 ASKED = VERSIONS if "MS_TUNE_TEST_MORE" in os.environ else VERSIONS[-1:]
-# The steps of a start at which a consequence may show; others (the compiler, the optimizer, the data) are not run here.
+# Steps of a start that show a consequence; others (the compiler, the optimizer, the data) do not run here.
 STEPS = {
     "stops-reading": {"load", "trainer"},
     "stops-starting": {"load", "context", "trainer", "batches", "rules", "wrap"},
     "stops-building": {"network", "wrap"},
     "stops-or-no-effect": {"network"},
-    "stops-compiling": {"network"},  # where a stand-in of an operator looks at its shapes
+    "stops-compiling": {"network"},  # where a stand-in of an operator checks its shapes
     "hangs": {"network"},
 }
 PERHAPS = {"stops-or-no-effect", "stops-compiling"}
-NOT_RUN = {  # sections and settings that are only looked at beyond what is run here
+NOT_RUN = {  # sections and settings that are only checked in steps that do not run here
     "MST102": "the optimizer, which is what refuses a text in the place of a number",
     "MST206": "the data set, the optimizer and the callbacks",
     "MST208": "the callbacks",
@@ -63,7 +63,7 @@ NOT_RUN = {  # sections and settings that are only looked at beyond what is run 
         ("MST33515", "MST33516", "MST33517", "MST33518", "MST567", "MST568", "MST570"), "the cells of a layer"
     ),
 }
-_TRIED = 2  # surroundings of what does not stop a run
+_TRIED = 2  # surroundings for a defect that does not stop a run
 _WRAPPER = {"runner_wrapper": {"type": "MFTrainOneStepCell"}}
 _SIZES = {"num_layers": 4, "num_heads": 8, "hidden_size": 64}
 _CORE_SIZES = {"num_hidden_layers": 4, "num_attention_heads": 8, "hidden_size": 64}
@@ -157,7 +157,7 @@ def compare(framework: Framework, check: Check) -> str:
         assert refused, f"{where}: taken, and lint says {said[0].consequence}\n{heard[0].text}"
     if not refused:
         return "taken" if said else "taken, not told"
-    # What is refused for this reason is told as an error, by whatever check.
+    # A refusal for this reason must be reported as an error, by any check.
     steps = {answer.refusal.step for answer in refused if answer.refusal}
     if said and said[0].consequence in STEPS:
         assert steps & STEPS[said[0].consequence], f"{where}: refused at {steps}\n{refused[0]}"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
 
 CHECKS = built_in(Dialect.MINDFORMERS_PYNATIVE)
-# The steps at which a consequence may show; what several cards do with each other is not run here, nor a first step.
+# Steps that show a consequence; interactions of several cards and a first step do not run here.
 STEPS = {
     "stops-reading": {"load"},
     "stops-starting": {"load", "start", "layers"},
@@ -136,5 +136,6 @@ def test_examples(oracle: pynative.Oracle, models: Models, capsys: pytest.Captur
         print(f"\n{oracle._version}: {dict(counts)}; not comparable: {seen.get('not comparable')}")  # noqa: T201 - the count is the point
     assert not wrong, "\n\n".join(wrong)
     assert counts["refused"] > 15
-    # 2.1 takes what 2.0 refused of MST716, and the other way round; all else that cannot be compared is in NOT_RUN.
+    # 2.1 accepts values of MST716 that 2.0 refused, and vice versa; everything else that cannot be compared is in
+    # NOT_RUN.
     assert seen.get("not comparable", []) == (["MST716"] if oracle._version == "2.1.0" else [])

@@ -37,7 +37,7 @@ SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 _SECONDS = 600
 _ODD: tuple[Any, ...] = (None, True, False, 0, -1, 1, 2, 1.5, "x", "", [], {}, [1], ["a"], {"a": 1}, "1", [[1]])
 _REMOVED = object()
-# What these checks tell of happens when the model, the schedule or the optimizer is built, behind loading.
+# These checks concern errors when the model, the schedule or the optimizer is built, after loading.
 _LATER = frozenset(
     f"MST{number}"
     for number in (
@@ -70,21 +70,21 @@ _LATER = frozenset(
         673,  # r0.1.0's class of the model wants training_config, that of the wheel does not
     )
 )
-# Read when the model is built, or only together with another setting; loading takes anything for them.
+# Read when the model is built, or only together with another setting; loading accepts any value.
 _READ_LATER = frozenset(
     {
         *("lora_config.lora_alpha", "lora_config.lora_dropout", "lora_config.lora_rank", "model_config.fp8_format"),
         *("model_config.kv_channels", "model_config.seq_length", "optimizer_config.start_weight_decay"),
         *("parallel_config.context_parallel_algo", "training_config.delay_grad_reduce", "training_config.loss_scale"),
-        # Whether a file of that name is there.
+        # Whether a file of that name exists.
         "training_config.profile_dynamic_profiler_config_path",
     }
 )
-# Where a value that Python takes for false is as good as none at all.
+# Keys for which false values are equal to a missing value.
 _OR_NOTHING = frozenset(
     {"model_config.fa_config", "training_config.compile_cache_path", "training_config.profile_save_path"}
 )
-# Comparisons that Python does with a bool as if it were a number.
+# Comparisons in which Python treats a bool as a number.
 _BOOL_IS_A_NUMBER = frozenset({"model_config.fa_config.sparse_mode", "model_config.rotary_config.rotary_base"})
 
 
@@ -116,7 +116,7 @@ def changed(config: dict[str, Any], key: Key, value: object) -> dict[str, Any]:
 
 def random_config(random: Random) -> dict[str, Any]:
     """Return a template with many of its keys left out, and one or two changed."""
-    # What has no default stays most of the time: without it nothing else is looked at.
+    # Settings without a default usually stay: without them nothing else is checked.
     config = left_out(random, random.choice(templates()), REQUIRED_KEYS if random.random() < 0.7 else ())
     keys = [
         key for key in tables(Dialect.MINDSPEED_MS) if "*" not in key.path and ".".join(key.path) not in _READ_LATER
@@ -127,7 +127,7 @@ def random_config(random: Random) -> dict[str, Any]:
         value = random.choice((_REMOVED, *_ODD, *key.choices))
         if (name in _OR_NOTHING and not value) or (name in _BOOL_IS_A_NUMBER and isinstance(value, bool)):
             continue
-        if name == "model_config":  # lint takes a model with hardly any size for a part of a config
+        if name == "model_config":  # lint treats a model with hardly any size as a part of a config
             return config if isinstance(value, dict) else changed(config, key, value)
         config = changed(config, key, value)
     return config

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 MANY = int(os.environ.get("MS_TUNE_ORACLE_PLANTED", "0"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "0"))
-_FOUND = 0.95  # the share that has to be found
-_CLEAN = 12  # files as they are, in which nothing is an error
+_FOUND = 0.95  # the required share of found defects
+_CLEAN = 12  # unchanged files without any error
 _RELEASES = ("1.9", "2.0", "2.1")
-# What costs time in a program and refuses nothing is told as a piece of information.
+# Costs of time in a program, which refuse nothing, are reported as info.
 _REPORTED_AS_INFO = {"MST907", "MST911", "MST913", "MST914", "MST931", "MST904", "MST810", "MST910"}
 
 pytestmark = pytest.mark.skipif(not MANY, reason="MS_TUNE_ORACLE_PLANTED says how many defects to plant")
@@ -130,7 +130,7 @@ def test_planted_defects_are_found_and_explained(tmp_path: Path, capsys: pytest.
             before[file.name] = Counter(map(describe_finding, found))
             broken |= {file.name} if any(one.severity is Severity.ERROR for one in found) else set()
         if file.name in broken:
-            continue  # it stops for another reason, before anything meets what is planted
+            continue  # it stops for another reason, before the defect is reached
         seen += 1
         new = {name for name, _ in Counter(map(describe_finding, heard(file, text, tmp_path))) - before[file.name]}
         if not new & set(form.ids):
@@ -146,7 +146,7 @@ def test_planted_defects_are_found_and_explained(tmp_path: Path, capsys: pytest.
 
 
 def test_what_is_right_has_no_errors(tmp_path: Path) -> None:
-    # Of the frameworks' own configs and scripts some are refused as they stand, so they are no controls.
+    # Some of the frameworks' own configs and scripts are refused unchanged, so they cannot be controls.
     right = [file for kind in files() for file in kind if file.release is None and file.forms is not planted.SCRIPTS]
     for file in Random(SEED).sample(right, min(_CLEAN, len(right))):  # noqa: S311 - as above
         errors = [one.id for one in heard(file, file.text, tmp_path) if one.severity is Severity.ERROR]

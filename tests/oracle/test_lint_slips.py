@@ -28,8 +28,8 @@ from tests.oracle.test_lint_fixes import linted, without
 MANY = int(os.environ.get("MS_TUNE_ORACLE_SLIPS", "0"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "0"))
 _RELEASES = ("1.6", "1.9", "2.1")
-_TOLD = 0.95  # the share of harmful ones that has to be told
-# Of the configuration of a legacy model, which stores whatever it is given, what prediction alone reads.
+_TOLD = 0.95  # the required share of reported harmful slips
+# Keys of a legacy model's configuration, which stores any value, that only prediction reads.
 _OF_PREDICTION = {"top_k", "top_p", "do_sample", "max_decode_length", "max_length", "repetition_penalty"}
 _LINE = re.compile(r"(?m)^([ ]*(?:- )?)([A-Za-z_]\w*): +([^\s#&*|>{\[][^#\n]*?)([ \t]*(?:#.*)?)$")
 
@@ -60,7 +60,7 @@ def slip(text: str, random: Random) -> tuple[str, str, str, str]:
     elif kind == "negative" and re.fullmatch(r"\d[\d.]*", value) and float(value):
         value = f"-{value}"
     elif re.fullmatch(r"-?[\d.]+", value):
-        kind, value = "list", f"[{value}]"  # with a digit twice it is another number, which may be meant
+        kind, value = "list", f"[{value}]"  # a repeated digit makes another number, which may be intended
     else:
         kind, at = "word", random.randrange(len(value))
         value = value[:at] + 2 * value[at] + value[at + 1 :]
@@ -73,7 +73,7 @@ def harm(framework: Framework, before: dict[str, Any], text: str, names: set[str
     if after.get("error"):
         return "stops"
     dead = {one.name for one in tables(Dialect.MINDFORMERS) if one.state == "dead"}
-    # What stands in the model's section counts as far as it gets into the configuration that is built.
+    # Values in the model's section count if they are part of the configuration that is built.
     beside = names | dead | ({"model_config"} if before["built"] else set())
     if without(before["config"], beside) != without(after["config"], beside):
         return "lost"

@@ -37,7 +37,7 @@ TRAPS = {
     "MST442",
     "MST552",
     "MST553",
-}  # it trains another model than the config's; a trainer is not built, and the first step not run, here
+}  # it trains another model than the config's; here no trainer is built, and the first step does not run
 
 
 framework = framework_of(VERSIONS)
@@ -51,7 +51,8 @@ def errors(text: str, version: str) -> list[str]:
     return [f"{one.id} {one.message.say(Language.EN)}" for one in ids]
 
 
-# MindFormers takes a model of no layers, and nobody means it; data sets are not built here, nor is the shape of attention worked out.
+# MindFormers accepts a model without layers, which is never intended; data sets are not built here, nor is the shape of
+# attention computed.
 _UNSEEN = (" 0 layers", "'train_dataset.data_loader' needs", "MST569")
 
 
@@ -72,7 +73,7 @@ def test_random_configs(framework: Framework, capsys: pytest.CaptureFixture[str]
         seen[compare(framework, text_of(left_out(random, random_config(random, framework.version), NEEDED)))] += 1
     with capsys.disabled():
         print(f"\n{framework.version}: {CASES} random configs, stopped at: {dict(seen.most_common())}")  # noqa: T201 - the count is the point
-    assert seen["fine"] > CASES // 12  # keys that are left out stop more of them
+    assert seen["fine"] > CASES // 12  # missing keys stop more of them
     assert {"load", "context", "trainer", "batches", "rules", "network"} <= seen.keys() or CASES < 200
 
 

@@ -24,7 +24,7 @@ CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "50"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 
 
-# What ``validate_yaml`` of Megatron-LM core_v0.12.1 reads of each section.
+# Keys that ``validate_yaml`` of Megatron-LM core_v0.12.1 reads of each section.
 _LANGUAGE_MODEL = (
     *(
         "activation_func",

@@ -30,7 +30,7 @@ _BASE = {
     "max_position_embeddings": "64",
 }
 _EXPERTS = ("num_experts=8", "moe_router_topk=2", "moe_grouped_gemm", "bf16", "moe_permutation_async_comm")
-# What a pair needs besides, so that the code comes as far as the pair; a value for options of which the pair names none.
+# Requirements of a pair, so that the code reaches its check; values for options for which the pair names none.
 _BESIDE = {
     "moe_alltoall_overlap_comm": ("moe_token_dispatcher_type=alltoall", "expert_model_parallel_size=2"),
     "moe_alltoall_overlap_comm+moe_token_dispatcher_type=alltoall_seq": ("expert_model_parallel_size=2",),
@@ -118,7 +118,7 @@ def _end(answer: dict[str, Any]) -> str | None:
     return f"{answer['exception']}: {answer['text']}" if "stopped" in answer else None
 
 
-_OTHER = {"torch": "torch_dist", "1": "2"}  # than what an option is in any case
+_OTHER = {"torch": "torch_dist", "1": "2"}  # a value that differs from the option's fixed value
 
 
 def settings() -> list[tuple[str, str, str, str, str]]:

@@ -41,7 +41,7 @@ SHIPPED = ("1.6", "1.7", "1.8", "1.9")
 TARGETS = ("2.0", "2.1")
 _MISSING = pynative.why_missing() or layer_setting.why_missing("1.9")
 pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
-# What the `config.json` of DeepSeek-V3 says that decides about weights and layers.
+# Settings in `config.json` of DeepSeek-V3 that concern weights and layers.
 DEEPSEEK = {
     "model_type": "deepseek_v3",
     "architectures": ["DeepseekV3ForCausalLM"],
@@ -193,7 +193,7 @@ def test_every_shipped_training_config(sides: Sides, capsys: pytest.CaptureFixtu
         lost = [text for _, text in list_comments(source) if not any(line.endswith(text) for line in there)]
         assert lost == [], name
         config = yaml.safe_load(found.text)
-        if "model" not in config:  # it stands in a folder that they do not bring
+        if "model" not in config:  # it is in a folder that the wheels do not contain
             assert any(one.name == "pretrained_model_dir" for one in found.questions), name
             assert [one.name for one in found.proof if one.holds is False] == ["lints"], (name, found.proof)
             with pytest.raises(TypeError, match="model_type"):
@@ -252,7 +252,7 @@ def random_config(random: Random) -> dict[str, Any]:
     config["recompute_config"]["recompute"] = random.choice((True, False, lists if chunks > 1 else lists[0]))
     config["runner_config"]["batch_size"] = random.choice((1, 2))
     model["n_routed_experts"], model["first_k_dense_replace"] = (
-        random.choice((16, 32)),  # of the eight groups that the class has: one expert in each is refused
+        random.choice((16, 32)),  # of the class's eight groups: one expert in each is refused
         random.randint(0, min(2, layers)),
     )
     for section, key in (("optimizer", "eps"), ("parallel_config", "use_seq_parallel"), ("runner_wrapper", "type")):

@@ -82,7 +82,7 @@ def test_random_configs(oracle: mindspeed_ms.Oracle, capsys: pytest.CaptureFixtu
         random = Random(f"{SEED}/{number}")  # noqa: S311 - reproducible cases
         config = random_config(random)
         seen[assert_same(oracle, config)] += 1
-        # Once more with keys left out, so that the framework's own defaults decide.
+        # Again with keys left out, so that the framework's own defaults apply.
         dropped = {name: without_some(random, section) for name, section in config.items()}
         seen[assert_same(oracle, without_some(random, dropped, DROP / 3))] += 1
     with capsys.disabled():
@@ -91,7 +91,7 @@ def test_random_configs(oracle: mindspeed_ms.Oracle, capsys: pytest.CaptureFixtu
     assert seen["ValueError"] > CASES / 20
 
 
-# What the framework's own code gave (MindSpeed-Core-MS r0.1.0).
+# Results of the framework's own code (MindSpeed-Core-MS r0.1.0).
 @pytest.mark.parametrize(
     ("layers", "stages", "chunks", "standalone", "wanted"),
     [

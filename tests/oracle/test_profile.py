@@ -36,7 +36,7 @@ def exported(step: profiles.Step, folder: Path, operators: Sequence[str] = ()) -
     heads = [
         {"name": "process_name", "pid": pid, "tid": 0, "ph": "M", "args": {"name": name}} for pid, name in names.items()
     ]
-    # The time line tells what the device does by its rows' names, too.
+    # The rows of the timeline name the device's activities, too.
     kinds = ("Computing", "Communication(Not Overlapped)", "Communication", "Free")
     heads += [
         {"name": "thread_name", "pid": OVERLAP, "tid": tid, "ph": "M", "args": {"name": kind}}

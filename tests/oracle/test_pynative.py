@@ -91,7 +91,7 @@ def assert_same_layers(plan: LayerPlan, outcome: Outcome, layers: int, version: 
         inside = [layer for layer in plan.layers if layer.layer in alone]
         assert len(inside) == len(alone)
         assert all((layer.chunk, layer.stage) == divmod(number, stages) for layer in inside)
-    # The oracle's blocks hold whatever a range names; the plan has the model's layers only, and says so.
+    # The oracle's blocks contain all layers of a range; the plan contains the model's layers only, and reports it.
     beyond = {layer for layer in times if layer >= layers}
     assert bool(beyond) == any(problem.id == "layers-beyond" for problem in plan.problems)
     layers_of_plan = [layer for layer in plan.layers if layer.layer not in beyond]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "40"))  # of each release
 SECTIONS = ("model", "parallel", "parallel_config", "moe_config", "runner_config", "context")
-# What was asked of a layer (False) or of a part of it (True).
+# Calls on a layer (False) or on a part of it (True).
 _ASKED = {
     ("recompute", False): "full",
     ("recompute", True): "select",
@@ -75,7 +75,7 @@ def compare(framework: Framework, text: str) -> str:
     answer, plan = framework.ask(text), plan_of(text, framework.version)
     step = str(answer.get("step", "fine"))
     if isinstance(plan, ConfigError):
-        meant = "not 0" in str(plan)  # of layers; MindFormers takes it, and nobody means it
+        meant = "not 0" in str(plan)  # of layers; MindFormers accepts it, and it is never intended
         assert meant or "error" in answer, f"ms-tune: {plan}\n{text}"
         return "refused while it is read"
     problem_ids = {problem.id for problem in plan.problems}
@@ -125,8 +125,8 @@ def remedied(framework: Framework, text: str) -> str:
     new = text_of(data)
     answer, again = framework.ask(new), plan_of(new, framework.version)
     assert not isinstance(again, ConfigError)
-    stops = any(problem.id == "pattern-any" for problem in again.problems)  # that nothing can be done about
-    passed = answer.get("step", "wrap") in {"network", "wrap"}  # what comes behind the layers may still be refused
+    stops = any(problem.id == "pattern-any" for problem in again.problems)  # without a possible remedy
+    passed = answer.get("step", "wrap") in {"network", "wrap"}  # later steps than the layers may still refuse it
     assert stops or passed, f"MindFormers: {answer['text']}, remedy: {changes}\n{text}"
     return "remedied"
 
@@ -148,7 +148,7 @@ def test_random_configs(framework: Framework, capsys: pytest.CaptureFixture[str]
         seen[compare(framework, text_of(static_config(random, framework.version)))] += 1
     with capsys.disabled():
         print(f"\nstatic {framework.version}: {CASES} whole configs, seed {SEED}: {dict(seen.most_common())}")  # noqa: T201
-    # What 1.6 hears of a model that is no legacy one needs no operators: its layers count as unknown.
+    # For models other than legacy ones 1.6 needs no operators: their layers count as unknown.
     assert seen["fine"] + seen["fine, of unknown layers"] > CASES / 20
 
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from random import Random
 
-DROP = float(os.environ.get("MS_TUNE_ORACLE_DROP", "0.3"))  # how often a known key is left out
+DROP = float(os.environ.get("MS_TUNE_ORACLE_DROP", "0.3"))  # the probability of leaving out a known key
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 
-# The class of the network that goes with each model.
+# The network class of each model.
 ARCHITECTURES = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
@@ -30,7 +30,7 @@ ARCHITECTURES = {
     "telechat3_moe": "TeleChat3MoeForCausalLM",
 }
 EXPERTS = ("deepseek_v3", "glm4_moe", "qwen3_moe", "telechat3_moe")
-# The names of fields: that of the model's own class, and others, which mostly clash with it.
+# Names of fields: that of the model's own class, and others, which mostly conflict with it.
 _OTHERS = {"layers": ("num_layers", "n_layer"), "mtp": ("mtp_num_layers", "mtp_depth"), "experts": ("num_moe_experts",)}
 
 
@@ -39,7 +39,7 @@ def without_some(random: Random, section: dict[str, Any], chance: float | None =
     return {key: value for key, value in section.items() if random.random() >= (DROP if chance is None else chance)}
 
 
-# The sections that say what is trained and how, of all dialects.
+# Sections for the model and its training, of all dialects.
 SECTIONS = (
     *("model.model_config", "moe_config", "parallel", "parallel_config", "recompute_config", "swap_config"),
     *("runner_config", "context", "training", "parallelism", "recompute", "recompute_comm", "swap"),
@@ -90,7 +90,7 @@ def model_section(random: Random, kinds: Iterable[str], layers: int, mtp: int) -
         }
     if kind == "deepseek_v3" or random.random() < 0.03:
         section[named("mtp", "num_nextn_predict_layers")] = min(mtp, 1)
-    # What every run needs is left out more seldom.
+    # Required settings are left out less often.
     needed = ("model_type", "architectures", "moe_grouped_gemm")
     kept = without_some(random, {key: section[key] for key in needed if key in section}, DROP / 5)
     return {**kept, **without_some(random, {key: section[key] for key in section if key not in needed})}
@@ -149,11 +149,11 @@ LEGACY_PATTERNS: list[Any] = SETTINGS["patterns_legacy"]
 def static_config(random: Random, version: str) -> dict[str, Any]:
     """Return a config of the static graph."""
     config = lint_cases.random_config(random, version, 0.1)
-    config["use_parallel"] = True  # as the launcher says on the command line
+    config["use_parallel"] = True  # as the launcher sets it on the command line
     model = config.get("model")
     section = model.get("model_config") if isinstance(model, dict) else None
     legacy = is_legacy(config)
-    if random.random() < 0.05:  # what counts as the same
+    if random.random() < 0.05:  # an equal value
         config["use_legacy"] = random.choice((1, None, "False", [0]) if legacy else (0, "", [], {}))
     if isinstance(section, dict) and not legacy:
         layers, mtp = section.get("num_hidden_layers", 4), section.get("num_nextn_predict_layers", 0)
@@ -187,7 +187,7 @@ def in_model_folder(random: Random, config: dict[str, Any], version: str, folder
         return config
     reported = {key: value for key, value in section.items() if random.random() < 0.6}
     other = model_section(random, STATIC[version], random.choice((2, 4, 8)), 0)
-    other = {key: other[key] for key in other if key not in ("model_type", "architectures")}  # one model's own
+    other = {key: other[key] for key in other if key not in ("model_type", "architectures")}  # specific to one model
     reported |= {key: value for key, value in other.items() if random.random() < 0.05}
     kept = {key: value for key, value in section.items() if key not in reported or random.random() < 0.4}
     (folder / "config.json").write_text(json.dumps(reported), "utf-8")

@@ -131,6 +131,6 @@ def training(layers: int, steps: int, seed: int) -> tuple[list[Row], list[int]]:
             stack.append(put(start + place, turn + 1 + layers - place, size, stack[-1]))
         put(turn, turn + 1, logits, stack[-1])
         for back, place in enumerate(reversed(range(layers))):
-            # The gradient of a layer is read by the next operator: two of them are alive, one above the other in turns.
+            # The next operator reads a layer's gradient: two of them are live, alternately one above the other.
             put(turn + 1 + back, turn + 3 + back, sizes[place], stack[-1] + (back % 2) * int(kinds.max()))
     return rows, addresses

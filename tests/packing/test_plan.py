@@ -101,7 +101,7 @@ class TestOptimal:
         assert (result.height, result.lower_bound, faults(result)) == (1000, 1000, [])
 
     def test_a_height_that_cannot_be_reached_is_proven_so(self) -> None:
-        # A ring of three: each two meet, so two of them lie side by side above or below the bar of the third.
+        # A ring of three: each two overlap in time, so two of them are adjacent above or below the bar of the third.
         rows = [(0, 2, 2, 1), (1, 3, 2, 1), (2, 4, 2, 1), (3, 5, 2, 1), (0, 1, 1, 1), (4, 5, 1, 1), (0, 5, 1, 1)]
         result = plan_addresses(problem(rows), compiled(), seconds=20)
         assert result.height == optimum(rows)
@@ -241,7 +241,7 @@ class TestKnownProblems:
     @pytest.mark.parametrize("name", ["A", "B", "C", pytest.param("D", marks=pytest.mark.more), "E", "F"])
     def test_hard_problems_are_solved_within_their_capacity(self, name: str) -> None:
         rows = shared(f"{name}.1048576.csv")
-        limit = 90 if name != "D" else 10  # found in a second or two, and never proved to be the best
+        limit = 90 if name != "D" else 10  # found in a second or two, and never proved optimal
         result = plan_addresses(problem(rows, capacity=1048576), compiled(), seconds=limit)
         assert faults(result) == []
         assert result.height <= 1048576
@@ -314,7 +314,7 @@ def test_a_plan_of_one_step_holds_for_all(
     steps: int, blocks: int, seed: int, changes: int, data: st.DataObject
 ) -> None:
     rows = repeating(steps, blocks, seed)
-    for _ in range(changes):  # blocks that differ, also ones that live across borders of steps
+    for _ in range(changes):  # blocks that differ, also ones that live across step boundaries
         at = data.draw(st.integers(0, len(rows) - 1))
         low, high, size, alignment = rows[at]
         rows[at] = (low, high + data.draw(st.integers(0, 400)), size, alignment)

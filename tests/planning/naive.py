@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ms_tune.planning.table import CostTable
 
-# In the framework's order: what is recomputed in full stands first in a cell.
+# In the framework's order: fully recomputed layers come first in a cell.
 ORDER = (
     RecomputeMode.FULL,
     RecomputeMode.BOTH,

@@ -11,7 +11,7 @@ Step = tuple[bool, int, int]  # forward, chunk, micro-batch
 def hyper_parallel(stage: int, stages: int, chunks: int, count: int) -> list[Step]:
     """Return the order, operation by operation: ``forward_stage_index``, ``backward_stage_index`` and a count per chunk."""
     rounds = max(1, count // stages)
-    # With fewer micro-batches than stages, the one round is as long as there are micro-batches.
+    # With fewer micro-batches than stages, the only round has as many passes as micro-batches.
     base, rest = (count - stages, 0) if count < stages else divmod(count % stages, rounds)
     sizes = [stages + base + (1 if number < rest else 0) for number in range(rounds)]
     starts = [0, *accumulate(size * chunks for size in sizes)]

@@ -65,7 +65,7 @@ def test_the_framework_reads_what_was_meant(seed: int) -> None:
     assert read.placement is not None
     assert [count for row in read.placement for count in row] == [sum(cell.values()) for cell in cells]
     wanted = [kind for cell in cells for kind in IN_CELL for _ in range(cell[kind])]
-    # Layers that swap recompute nothing, and no list of recompute has them.
+    # Layers with swap recompute nothing, and are in no recompute list.
     assert [kind_of(layer) for layer in read.layers] == [
         RecomputeMode.NONE if kind is RecomputeMode.SWAP else kind for kind in wanted
     ]

@@ -30,7 +30,7 @@ def test_layers_that_recompute_nothing_all_and_some() -> None:
     assert clock.times == {
         "dense": LayerTimes(2.0, {RecomputeMode.NONE: 21 / 4, RecomputeMode.FULL: (21 + 17 / 2) / 4}),
         "experts": LayerTimes((12 + 14) / 2 / 4, {RecomputeMode.NONE: 32 / 4}),
-        # 500 beside the 1000 of a dense layer: of two kinds with as many layers the first one tells.
+        # 500 compared with the 1000 of a dense layer: of two kinds with equally many layers the first one counts.
         "tail": LayerTimes(1.0),
     }
     first, second = (render(note, Language.EN) for note in clock.notes)
@@ -39,7 +39,7 @@ def test_layers_that_recompute_nothing_all_and_some() -> None:
     table = with_times(TABLE, clock.times, "here")
     dense = table.layers[0]
     assert 2 * dense.forward * (1 + dense.recompute[RecomputeMode.FULL].backward_extra) == pytest.approx(7.375)
-    assert with_layers(clock, table) == clock  # nothing is left to be told
+    assert with_layers(clock, table) == clock  # nothing remains to report
 
 
 def test_a_kind_that_was_not_captured_and_times_of_the_user() -> None:
@@ -56,7 +56,7 @@ def test_a_layer_of_which_both_show_is_as_the_user_says() -> None:
     seen = (ProfiledLayer(0, 8.0, 20.0, 0.0), ProfiledLayer(1, 8.0, 20.0, 0.0), ProfiledLayer(2, 16.0, 32.0, 0.0))
     clock = with_layers(Clock(9.0, {"dense": LayerTimes(7.0)}, seen), TABLE)
     assert clock.times["dense"] == LayerTimes(7.0)
-    assert clock.times["tail"] == LayerTimes(3.5)  # beside the 7 ms that count
+    assert clock.times["tail"] == LayerTimes(3.5)  # compared with the 7 ms that count
     layers, rest = (render(note, Language.EN) for note in clock.notes)
     assert "dense" not in layers
     assert "derived from dense by relative times: tail 3.5 ms" in rest

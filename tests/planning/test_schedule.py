@@ -61,8 +61,8 @@ def test_every_pass_is_where_the_frameworks_have_it(stages: int, chunks: int, co
             assert pass_order(Schedule.INTERLEAVED, *sizes) == orders.megatron(*sizes, full_warm_up=False)
 
 
-# Kernels of flash attention as MindSpore 2.9.0 ran them in simulation: one layer in each cell, `jit_level` O0. "5FB" is
-# five forward passes and then one forward and one backward pass in turn.
+# Kernels of FlashAttention in the order of MindSpore 2.9.0 in simulation: one layer in each cell, `jit_level` O0. "5FB"
+# is five forward passes and then one forward and one backward pass in turn.
 SEEN = {
     (Schedule.INTERLEAVED, 2, 2): (3, 2),
     (Schedule.INTERLEAVED, 2, 4): (4, 2),
@@ -161,7 +161,7 @@ def test_with_enough_micro_batches_all_that_is_ever_in_flight_meets_all_gradient
         fewer.append(
             in_flight_with_gradients(stage_passes(schedule, stage, stages, chunks, enough - stages), chunks) == ever
         )
-    assert not all(fewer)  # one round less is not enough
+    assert not all(fewer)  # one round fewer is not enough
 
 
 Moment = tuple[tuple[int, ...], int, frozenset[int]]

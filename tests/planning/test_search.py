@@ -18,7 +18,8 @@ from tests.planning.tables import CASE_A, CASE_E, random_table
 if TYPE_CHECKING:
     from ms_tune.planning.table import CostTable
 
-# Random tables, and half as many tiny ones beside their every plan: 1,000 and 500 are a quarter of an hour of an idle core.
+# Random tables, and half as many tiny ones compared with every plan of theirs: 1,000 and 500 take a quarter of an hour
+# on an idle core.
 CASES = int(os.environ.get("MS_TUNE_PLANNING_CASES", "14"))
 SEED = int(os.environ.get("MS_TUNE_PLANNING_SEED", "1"))
 FIRST = SEED * 100_000

@@ -34,7 +34,7 @@ def test_a_table_in_milliseconds() -> None:
     }
     plain, full = [{NONE: 20}] * 4, [{FULL: 20}] * 4
     assert time_of(table, plain) == pytest.approx((8 + 3) * 20 * 35)
-    # A forward pass more, which is what the table says of it.
+    # One forward pass more, which is the table's figure.
     assert time_of(table, full) == pytest.approx((8 + 3) * 20 * 45)
     own = with_times(even, {"body": LayerTimes(10.0, {NONE: 25.0, FULL: 34.0})}, "t.json")
     assert time_of(own, full) == pytest.approx((8 + 3) * 20 * 44)

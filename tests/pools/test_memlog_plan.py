@@ -65,7 +65,7 @@ def repeated(seed: int, iterations: int) -> Writer:
     foreign = _released_before(step)
     for number in range(1, iterations):
         log.lines += [f"Iteration Index : {number}"]
-        # Each makes a block that the next one releases at its beginning, and one that it releases behind the next one's.
+        # Each makes a block that the next one releases at its beginning, and one that it releases after the next one's.
         early, late = f"{0x100 + number % 2:#x}", f"{0x200 + number % 2:#x}"
         last_early, last_late = f"{0x101 - number % 2:#x}", f"{0x201 - number % 2:#x}"
         log.lines += [f"0 {last_early} 5000 0"] if number > 1 else []
@@ -99,9 +99,9 @@ def test_a_run_is_served_by_the_plan(
     if alike:
         assert found["later_of_other_size"] == 0
         assert found["without_place"] == 1
-        assert served.missed == 4  # what is still there when its turn comes again
+        assert served.missed == 4  # blocks that are still live when their turn comes again
         assert found["later_allocations"] == 3 * (len(served.rows) - served.once)
-    else:  # its sizes are drawn anew in each iteration
+    else:  # its sizes are drawn again in each iteration
         assert found["later_of_other_size"] <= found["later_allocations"]
         assert served.missed >= found["later_of_other_size"]
     layers = tmp_path / "case" / "output" / "activations_memlog" / "dynamic_intervals"

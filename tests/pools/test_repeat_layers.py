@@ -94,7 +94,7 @@ def test_what_is_made_is_the_run_with_all_layers(
 
 
 @pytest.mark.parametrize("recomputed", [False, True])
-@pytest.mark.parametrize("expected", [3, 50])  # layers at most: there are three
+@pytest.mark.parametrize("expected", [3, 50])  # maximum number of layers: there are three
 def test_everything_is_made_and_freed_in_the_order_of_the_whole_run(expected: int, *, recomputed: bool) -> None:
     (small, called), (large, called_too), (whole, _) = (trained(layers, recomputed=recomputed) for layers in (3, 4, 8))
     made = repeat_layers(small, large, (called, called_too), expected, 4)

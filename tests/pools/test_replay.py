@@ -55,7 +55,7 @@ def test_wrong_settings_show_at_once() -> None:
     assert found.shift
     result = replay_workload(work, MindSporePool(MindSporeSettings()))
     assert compare_with_trace(work, result).address > 0
-    assert compare_with_trace(work, result).used == 0  # what is in use does not depend on the settings
+    assert compare_with_trace(work, result).used == 0  # the bytes in use do not depend on the settings
 
 
 def test_a_release_comes_after_what_is_freed_and_before_what_is_allocated_at_its_tick() -> None:

@@ -20,7 +20,7 @@ NEWER_POOL = "DefaultEnhancedAscendMemoryPool"
 SIZES = st.sampled_from([1, 1.5, 2, 3, 4, 7, 8, 16])
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)  # some few mixes of sizes and streams are not told apart
+@settings(max_examples=40, deadline=None, derandomize=True)  # some mixes of sizes and streams cannot be distinguished
 @given(work=workloads(), sizes=st.one_of(st.none(), st.tuples(SIZES, SIZES)), small_pool=st.booleans())
 def test_settings_are_found_again(work: Workload, sizes: tuple[float, float] | None, *, small_pool: bool) -> None:
     init, increase = (None, None) if sizes is None else (int(size * GIB) for size in sizes)
@@ -45,7 +45,7 @@ def test_calls_of_empty_cache_are_found() -> None:
     trace = as_recorded(work, MindSporePool(MindSporeSettings()))
     found = infer_settings(trace, NEWER_POOL)
     assert found.mismatches.total == 0
-    assert len(found.work.releases) == 3  # one that gave nothing back leaves no mark
+    assert len(found.work.releases) == 3  # a release without effect leaves no mark
     pool, real = recorded("packed/streams_empty_cache")
     assert len(infer_settings(real, pool).work.releases) == 1
 

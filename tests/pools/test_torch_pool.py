@@ -50,7 +50,7 @@ def test_max_split_size_keeps_large_blocks_whole() -> None:
     pool = TorchPool(TorchSettings(max_split=32 * MIB))
     block = pool.allocate(make_request(100 * MIB))
     pool.free(block)
-    pool.allocate(make_request(8 * MIB))  # may not take from a block above the limit
+    pool.allocate(make_request(8 * MIB))  # must not use a block above the limit
     assert segments(pool) == [100 * MIB, 20 * MIB]
     pool.allocate(make_request(70 * MIB))  # above the limit itself, but 30 MiB would be wasted: more than 20
     assert segments(pool)[2:] == [70 * MIB]
@@ -65,9 +65,9 @@ def test_an_expandable_segment_grows_by_what_is_missing() -> None:
     second = pool.allocate(make_request(45 * MIB))
     assert (second - first, pool.state.reserved) == (30 * MIB, 80 * MIB)
     pool.allocate(make_request(512))
-    assert pool.state.reserved == 82 * MIB  # small requests have one of their own, with pages of 2 MiB
+    assert pool.state.reserved == 82 * MIB  # small requests have a separate segment, with pages of 2 MiB
     pool.free(first)
-    assert pool.allocate(make_request(30 * MIB - 512)) == first  # split, though only 512 bytes are left
+    assert pool.allocate(make_request(30 * MIB - 512)) == first  # split, although only 512 bytes remain
     assert len(pool.state.units) == 2
 
 
@@ -120,7 +120,7 @@ CHOICES = st.sampled_from(
 @settings(max_examples=60, deadline=None)
 @given(work=workloads(releases=True), chosen=CHOICES)
 def test_blocks_never_overlap_and_sizes_are_in_order(work: Workload, chosen: TorchSettings) -> None:
-    if not chosen.expandable:  # what is mapped of one grows under the check
+    if not chosen.expandable:  # its mapped part grows during the check
         check_invariants(work, replay_workload(work, TorchPool(chosen)))
 
 
@@ -197,7 +197,7 @@ def aged(threshold: float) -> TorchPool:
     pool = TorchPool(TorchSettings(total=200 * MIB, collect_above=threshold))
     held = [pool.allocate(make_request(size * MIB)) for size in (20, 30, 40)]
     pool.free(held[0])
-    pool.allocate(make_request(1))  # of the small pool: makes nothing of the large ones older
+    pool.allocate(make_request(1))  # from the small pool: it does not age the large blocks
     for address in held[1:]:
         pool.free(pool.allocate(make_request(20 * MIB)))
         pool.free(address)
@@ -205,8 +205,9 @@ def aged(threshold: float) -> TorchPool:
 
 
 def test_what_was_free_for_longest_is_collected_above_the_threshold() -> None:
-    # 92 MiB are held, 70 may be. Searches since they became free, at the miss: 1 for the 20 MiB, which were taken again, 2
-    # for the 30 MiB, 1 for the 40 MiB. The mean is 4/3, so the first pass takes the 30 MiB, more than the 22 that are wanted.
+    # 92 MiB are reserved, the limit is 70. Searches since they became free, at the miss: 1 for the 20 MiB, which were
+    # used again, 2 for the 30 MiB, 1 for the 40 MiB. The mean is 4/3, so the first pass releases the 30 MiB, more than
+    # the required 22.
     pool = aged(0.35)
     assert pool.state.reserved == 92 * MIB
     pool.allocate(make_request(50 * MIB))
@@ -225,7 +226,7 @@ def test_below_the_threshold_and_without_a_limit_nothing_is_collected() -> None:
 
 
 def test_a_second_pass_takes_the_younger_ones() -> None:
-    pool = aged(0.2)  # 52 MiB are wanted, and the first pass takes 30
+    pool = aged(0.2)  # 52 MiB are required, and the first pass releases 30
     pool.allocate(make_request(60 * MIB))
     assert pool.state.reserved == 62 * MIB
     assert not pool.state.is_over

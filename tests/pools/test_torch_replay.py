@@ -59,7 +59,8 @@ def test_a_recording_that_begins_in_the_middle(settings: TorchSettings, seed: in
     exact = 0
     for first in starts[:: max(1, len(starts) // 6)]:
         found = replayed(program.snapshot(first=first + 1), tmp_path)
-        # A block of before that was freed later tells only what was asked for, not what was not split off.
+        # For an initial block that was freed later only the requested size is known, not the remainder that was not
+        # split off.
         assert found.is_exact or not settings.expandable
         exact += found.is_exact
         if found.is_exact and len(found.reserved):

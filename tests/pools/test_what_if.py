@@ -50,7 +50,7 @@ def test_the_table_of_a_large_run() -> None:
     assert gibs(result, "increase_size=1GB") == (15.987, 17.977, 18.0)
     assert gibs(result, "increase_size=8GB") == (15.987, 16.202, 17.0)
     assert gibs(result, "increase_size=32GB") == (15.987, 16.217, 33.0)
-    assert gibs(result, "vmm")[1] == 16.217  # one unit of no end: as with units that are never used up
+    assert gibs(result, "vmm")[1] == 16.217  # one unlimited unit: like units that are never exhausted
     assert result.is_wasteful
     assert result.best is not None
     assert result.best.name == "vmm"

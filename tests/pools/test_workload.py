@@ -18,7 +18,7 @@ from ms_tune.pools.workload import (
 from ms_tune.readers.tracker_tables import read_block_table
 from tests.pools.recorded import PACKED
 
-Block = list[int]  # the sizes of its parts; one part is an ordinary allocation
+Block = list[int]  # the sizes of its parts; an ordinary allocation has one part
 
 
 def written(blocks: list[Block]) -> tuple[list[Request], list[Recorded]]:

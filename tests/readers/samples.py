@@ -12,7 +12,7 @@ from tests.scratch import new_folder
 
 SMALL = Path(__file__).parents[1] / "data" / "memory_tracker"
 SMALL_RUNS = ("asc2", "asc_comm/rank_3", "asc_gO0", "nn_cnn_pynative", "over_limit", "v_simple")
-# Packed runs: the folder that holds memory_block.csv.
+# Packed runs: the folder with memory_block.csv.
 LARGE_RUNS = (
     "asc_dp8/rank_3",
     "gpt",
@@ -21,7 +21,7 @@ LARGE_RUNS = (
     "mindformers_qwen3_tiny_dp2tp2pp2/rank_0",
     "mindformers_qwen3_tiny_dp2tp2pp2/rank_4",
 )
-# 81 MB and 97,143 rows: for what reads columns, not row by row.
+# 81 MB and 97,143 rows: for readers of columns, not row by row.
 LARGEST_RUN = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
 MIB = 1024**2
 

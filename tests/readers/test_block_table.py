@@ -120,7 +120,7 @@ def test_a_line_that_is_too_long_is_skipped(tmp_path: Path, monkeypatch: pytest.
     outcome: list[int] = []
     path = write(tmp_path, f"{HEADER_20}\n{ROW_20}\n{'x' * 20_000}\n{ROW_20}\n{ROW_20}")
     table = read_block_table(path, outcome.append)
-    assert sum(outcome) == path.stat().st_size - len(HEADER_20) - 1  # what is skipped is read as well
+    assert sum(outcome) == path.stat().st_size - len(HEADER_20) - 1  # skipped text counts as read
     assert (table.line.tolist(), table.dropped_count, table.truncated) == ([2, 4, 5], 1, True)
 
 

@@ -190,7 +190,7 @@ def test_blocks_and_their_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(profile_export, "_BLOCK", 32)
     assert read_events(path, expected.append).events == 2
     assert (sum(expected), max(expected)) == (len(text), 32)
-    path.write_text(" " * 8 + text, "utf-8")  # so much may stand before the list, a quarter of a block
+    path.write_text(" " * 8 + text, "utf-8")  # this much may precede the list, a quarter of a block
     assert read_events(path).events == 2
     path.write_text("x" * 40, "utf-8")
     with pytest.raises(TraceError):

@@ -47,7 +47,7 @@ def at(layer: int, value: str = "") -> str:
         (["num_layers per stage: [[4]]", FULL, "num_layers per stage: [[4]]", FULL], 1),
         ([FULL, "initial swap_config from dict: {}", OTHER], 2),
         ([FULL, "initial swap_config from dict: {}", FULL], 1),
-        ([FULL, START, PLACED, FULL, PLACED, FULL], 2),  # a start is one of the next block only
+        ([FULL, START, PLACED, FULL, PLACED, FULL], 2),  # a start belongs to the next block only
         ([START, PLACED, PLACED, FULL], 1),
         ([PLACED, FULL, PLACED, OTHER, PLACED, FULL], 3),
     ],
@@ -66,7 +66,7 @@ def test_what_is_kept_of_a_run(tmp_path: Path) -> None:
     assert (log.rank, log.lines, log.framework, log.ended, log.cut_off) == (3, 6, True, True, True)
     assert [(line.number, line.value) for line in run.lists["Formative layer_recompute"]] == [(2, [[2, 1]])]
     assert {key: [line.number for line in lines] for key, lines in run.layers.items()} == {
-        ("full recompute", 0): [3],  # the second time it says the same
+        ("full recompute", 0): [3],  # the second line has the same content
         ("full recompute", 1): [6],
     }
     assert sorted({*run.numbers}) == [2, 3, 6]

@@ -56,7 +56,7 @@ def test_each_figure_of_megatrons_line() -> None:
         "allocated": 19,
         "reserved": 20,
     }
-    assert known_values(one(MEGATRON, more=" grad norm: 5"))["norm"] == 5  # the last figure needs no bar behind it
+    assert known_values(one(MEGATRON, more=" grad norm: 5"))["norm"] == 5  # the last figure needs no bar after it
     assert known_values(one(MEGATRON, more=" lm loss: nan | grad norm: inf | TFLOPs: -1 |")).keys() == {
         *("form", "number", "total", "epoch", "seconds", "batch", "tokens")
     }

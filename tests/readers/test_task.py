@@ -62,7 +62,7 @@ def test_each_refusal_says_why(tmp_path: Path) -> None:
         "\u0667" + ROW[1:]: "number",
         ROW[1:]: "number",
         "9,a,b,c,d,e,f,g,h,": "commas",
-        "9,D/a,b,a,b,graph,a.cc,,": "commas",  # the last is no line number, but what is left of the stack
+        "9,D/a,b,a,b,graph,a.cc,,": "commas",  # the last column is not a line number, but the rest of the stack
         # One comma cannot be shared by the task's name and the node's, and two that differ are no operator's.
         "8,3_Default/a,b/MatMul-op0,Default/MatMul-op0,graph,a.cc,12,File:/x;Line:1;Function:f|,": "commas",
         "8,3_Default/a,b/MatMul-op0,Default/a,c/MatMul-op0,graph,a.cc,12,File:/x;Line:1;Function:f|,": "commas",

@@ -118,7 +118,7 @@ def test_many_at_once_is_the_same_as_line_by_line(pieces: list[str], part: int) 
 def test_no_line_makes_it_slow(tmp_path: Path, line: str) -> None:
     begin = time.process_time()
     read(tmp_path, OPERATOR + line + "\n" + line + "\n    # \n" + OPERATOR)
-    assert time.process_time() - begin < 5  # a search that tries every pair of places takes minutes
+    assert time.process_time() - begin < 5  # a search that tries every pair of positions takes minutes
 
 
 def operator(name: str, written: str, read: str = "") -> str:
@@ -137,7 +137,7 @@ SMALL = operator("Mul", "Float32:[1048576, 1048576, 2097151]", "Float32:[1048576
         (operator("Ones", "Int8:[2147483648, 4294967295]"), None),
         (operator("Topk", "Float32:[4], Int64:[1152921504606846976]"), SizeOverflow("Topk", "Int64[1152921504606846976]")),
         (operator("Two", "Float32:[1099511627776, 1099511627776], Int64:[4]"), SizeOverflow("Two", "Float32[1099511627776, 1099511627776]")),
-        # a view, and what reads it
+        # a view, and its reader
         (operator("BroadcastToView", "Float32:[2097152, 1048576, 2097152]{strdes=[0, 1, 0],offset=0}", "Float32:[1, 8]"), None),
         (operator("SumExt", "Float32:[]", "Float32:[2097152, 1048576, 2097152]"), None),
         # the line above names the operator, and no other

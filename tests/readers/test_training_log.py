@@ -132,8 +132,8 @@ class TestBroken:
         ("mindspeed-core-ms_feature-0.2_test_ds3_sft_pta_non_det.txt", [0.5064]),
         ("mindspeed-core-ms_feature-0.2_test_ds3_pretrain_pta_det.txt", [3.2509]),
         ("mindspeed-core-ms_feature-0.2_test_ds3_pretrain_pta_non_det.txt", [2.7773]),
-        # Sorted lines of two documents, each of which shows two steps: of one, the second step is not there (its rate is,
-        # 0.12096 for 8,266 ms), so that three rates stand beside three steps of two runs.
+        # Sorted lines of two documents, each of which shows two steps: one lacks the second step (but has its rate,
+        # 0.12096 for 8,266 ms), so that there are three rates for three steps of two runs.
         ("mindformers_docs_2steps.txt", [157.149, 7.637]),
         ("mindspeed-llm_docs.txt", [1.15641, 1.824945, 52.7281]),
         ("mindspeed-llm_baseline_llama2_tp2_pp4_vpp2_ptd.json", [5.63505]),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _FOLDERS = (folder / "shared" / "fixtures" / "torch_npu" for folder in Path(__file__).parents)
 PUBLIC = next(
     (folder for folder in _FOLDERS if folder.is_dir()), Path("absent")
-)  # real logs and profiles, beside the checkout
+)  # real logs and profiles, outside the checkout
 BAR = "█" * 3
 
 

@@ -33,7 +33,7 @@ def with_model(**values: object) -> dict[str, Any]:
 
 
 def test_formats_are_those_that_mindformers_computes_in() -> None:
-    # transformer_config.py, 2.1: the embedding, norms and positions are float32 unless the config says otherwise.
+    # transformer_config.py, 2.1: embedding, norms and positions are float32 unless the config sets it.
     precision = read_pynative(DENSE, PATH, 1).precision
     assert (precision.parameters, precision.gradients) == (DType.BFLOAT16, DType.FLOAT32)
     assert (precision.embedding, precision.norm, precision.rotary) == (DType.FLOAT32,) * 3
@@ -64,7 +64,7 @@ def test_qwen3_has_query_norms_whatever_the_config_says(kind: str, written: bool
 @pytest.mark.parametrize(
     ("kind", "key", "router"),
     [
-        ("deepseek_v3", "router_dense_type", DType.FLOAT32),  # its own converter leaves it out
+        ("deepseek_v3", "router_dense_type", DType.FLOAT32),  # its own converter omits it
         ("deepseek_v3", "moe_router_dtype", DType.BFLOAT16),
         ("qwen3_moe", "router_dense_type", DType.BFLOAT16),
     ],

@@ -18,7 +18,7 @@ from tests.sources import modules
         ("UnshardedWeights", Phase.UPDATE),
         ("make_adamw", Phase.UPDATE),
         ("squared_norm", Phase.UPDATE),
-        ("ShardedWeights", None),  # it also takes gradients and gathers weights
+        ("ShardedWeights", None),  # it also receives gradients and gathers weights
         ("GradientBuffers", None),
         ("Trainer", None),
     ],

@@ -47,7 +47,7 @@ def test_the_groups_are_those_of_an_array_of_all_ranks(job: tuple[TrainingConfig
     assert groups.tensor == tuple(ranks[p, d, c])
     assert groups.context == tuple(ranks[p, d, :, t])
     assert groups.data == tuple(ranks[p, :, :, t].reshape(-1))
-    # Without expert parallelism every tensor-parallel rank has all experts, as it has all of the norms.
+    # Without expert parallelism every tensor-parallel rank has all experts, like all norms.
     column_only = experts.tensor_parallel or parallel.expert == 1
     tokens = ranks[p, :, :, t].reshape(-1) if column_only else ranks[p].reshape(-1)
     grid = tokens.reshape(-1, parallel.expert)

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.mindspore, needs_mindspore]
 
 MIB = 1024**2
 CHECKOUT = Path(__file__).parents[2]
-_FURTHER = (  # the others have every part of these
+_FURTHER = (  # the others contain every part of these
     *("Ulysses in a ring", "Qwen3 on one device", "DeepSeek-V3, without pipeline", "Qwen3"),
 )
 STAGES = [
@@ -192,7 +192,7 @@ def test_patterns_are_matched_against_the_modules_that_there_are(tmp_path: Path)
     for job, names in zip(jobs, json.loads((tmp_path / "names.json").read_text("utf-8")), strict=True):
         assert isinstance(job, ReferenceJob)
         last = job.stage.chunks[-1].layers[-1]
-        # What Ulysses wraps has no name in the frameworks.
+        # Parts wrapped by Ulysses have no name in the frameworks.
         named = {name for name in names if not name.endswith(".inner")}
         assert named == set(module_paths(job.config.shape, experts=last.experts))
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]
 
-CHILD = "tests.oracle.sharding_child"  # it imports MindSpore, so this process does not import it
+CHILD = "tests.oracle.sharding_child"  # it imports MindSpore, so this process does not
 HIDDEN, WIDTH, WORDS, LAYERS = 1024, 4096, 32_000, 3
 LAYER = 4 * HIDDEN**2 + 3 * HIDDEN * WIDTH + 2 * HIDDEN
 SMALL = 6 * MIB  # activations of 16 tokens, and a mask of FlashAttention
@@ -123,7 +123,7 @@ def test_what_is_whole_and_what_is_on_its_way(
 def test_a_pipeline_keeps_weights_and_float32_gradients_whole(stage: int, tmp_path: Path) -> None:
     parallelism = {"pipeline_parallel": 2, "pipeline_parallel_layers_per_stage": ["0-1", "2"]}
     config = config_of(parallelism, samples=8)
-    # MindFormers cannot cut Qwen3 into stages; a network of one's own may be as large.
+    # MindFormers cannot divide Qwen3 into stages; a user's own network may be as large.
     config["model"] |= {"model_type": "own", "architectures": "OwnForCausalLM", "qk_layernorm": True}
     job, notes = noted(tmp_path, config, devices=4, stage=stage)
     first = [Wrapped("embedding", WORDS * HIDDEN, FLOAT32, reshards=False, at_the_end=True)]
@@ -139,7 +139,8 @@ def test_a_pipeline_keeps_weights_and_float32_gradients_whole(stage: int, tmp_pa
         for one in stage_passes(Schedule.ONE_FORWARD_ONE_BACKWARD, stage, 2, 1, count)
     ]
     expected = sharding.pipeline_step(units, 2, order)
-    # While a hook runs, MindSpore has the gradient that it was given: of a unit with one weight only, it is let go later.
+    # While a hook runs, MindSpore keeps the gradient that it received: for a unit with one weight only, it is released
+    # later.
     agree(
         [note for note in notes if note[0] != "behind"],
         [event for event in expected if event[0] != "behind"],

@@ -58,7 +58,7 @@ def test_what_the_reference_transformer_does_not_do_is_refused_by_name(key: str,
 
 @pytest.mark.parametrize("key", ["select_recompute", "select_comm_recompute"])
 def test_kinds_of_recompute_without_effect_are_reported(key: str) -> None:
-    # With FlashAttention and SwiGLU, and without sequence parallelism, the framework accepts them and does nothing.
+    # With FlashAttention and SwiGLU, and without sequence parallelism, the framework accepts them without effect.
     run = prepare_mindspeed(edited(MINDSPEED, "parallel_config.recompute_config", {"recompute": [2], key: [6]}))
     assert [warning.id for warning in run.warnings] != []
     assert not any(layer.select or layer.communication for chunk in job(run).stage.chunks for layer in chunk.layers)

@@ -66,7 +66,7 @@ def test_identifiers_are_broken_last() -> None:
     cells = [line[4:].rstrip() for line in lines[2:]]
     assert "aclnnInplaceCopy_" in cells[0]
     assert not any("TensorMoveAiCore_TensorMove" in cell for cell in cells)
-    # A file's name stays whole: people copy it.
+    # A file's name is not broken: people copy it.
     assert any("some_long_file_name.py:18" in cell for cell in cells)
     wide = [*table_lines(["at", "name"], [["1", names[0]]], right={0}, width=60)]
     assert names[0] in wide[2]

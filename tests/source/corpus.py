@@ -6,7 +6,7 @@ import os
 import sysconfig
 from pathlib import Path
 
-# Another environment's site-packages may be named, so that the tests need not run in one with MindSpore.
+# The variable names another environment's site-packages, so that the tests can run without MindSpore.
 SITE_PACKAGES = Path(os.environ.get("MS_TUNE_SITE_PACKAGES") or sysconfig.get_path("purelib"))
 
 

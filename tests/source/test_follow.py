@@ -89,7 +89,7 @@ def test_explicit_lists_go_into_the_config_and_those_of_a_base_are_named(
     assert config.read_text() == "base_config: base.yaml\nrecompute_config:\n  recompute: [2, 2]  # all\n"
     assert base.read_text() == before
     assert normalize_source(load_source(config), "1.9").layers == plan
-    assert main(["normalize-recompute", "--write", str(config)]) == 1  # what is left stands in the base
+    assert main(["normalize-recompute", "--write", str(config)]) == 1  # the rest is in the base
 
 
 def test_an_error_in_the_base_points_to_the_base(tmp_path: Path) -> None:
@@ -155,7 +155,9 @@ def test_the_config_of_the_model_is_read(tmp_path: Path, capsys: pytest.CaptureF
     plan = normalize_source(load_source(config), "1.9")
     assert (plan.placement, plan.read_from) == (((3, 3),), (str(model),))
     here = write(tmp_path / "work/models/mine/config.json", json.dumps({**MODEL, "num_hidden_layers": 8}))
-    assert normalize_source(load_source(config), "1.9").placement == ((4, 4),)  # MindFormers looks from where it runs
+    assert normalize_source(load_source(config), "1.9").placement == (
+        (4, 4),
+    )  # MindFormers searches from its working folder
     here.unlink()
     (tmp_path / "configs/b.yaml").write_text(CORE.replace("[1, 0]", "[True, 0]"))
     assert main(["normalize-recompute", "--write", "--framework-version", "1.9", str(tmp_path / "configs/b.yaml")]) == 0

@@ -84,7 +84,7 @@ def properties(monkeypatch: pytest.MonkeyPatch, *keys: Key) -> dict[str, Any]:
         ({"default": (1, 2)}, {"description": "en\nzh", "default": [1, 2]}),
         ({"default": False}, {"description": "en\nzh", "default": False}),
         ({"choices": ("a", "b")}, {"description": "en\nzh", "anyOf": [{"enum": ["a", "b"]}, {}]}),
-        # What the framework takes as it comes has no limits; a null is fine everywhere.
+        # Values that the framework uses unchanged have no limits; a null is accepted everywhere.
         ({"types": ("int",), "least": 1}, {"description": "en\nzh"}),
         ({"types": ("int",), "strict": True}, {"description": "en\nzh", "type": ["integer", "null"]}),
         ({"types": ("int", "float"), "strict": True}, {"description": "en\nzh", "type": ["null", "number"]}),

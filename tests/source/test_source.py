@@ -73,7 +73,7 @@ def test_any_document_is_read_as_pyyaml_reads_it(document: dict[Any, Any], *, fl
     source = parse(text)
     assert same(source.data, yaml.safe_load(text))
     for path, position in source.iterate_positions():
-        # What the span cuts out means the same as what stands at the path.
+        # The text of the span means the same as the value at the path.
         if position.plain and position.plain.raw:
             assert same(yaml.safe_load(position.plain.raw), source.get(path))
 

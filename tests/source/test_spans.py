@@ -41,7 +41,7 @@ def changed(text: str, change: ValueChange) -> str:
 @pytest.mark.parametrize(
     ("text", "change", "expected"),
     [
-        # A key goes with its line, its comment and its line break; nothing else moves.
+        # A key is removed with its line, its comment and its line break; nothing else moves.
         ("a: 1 # c\r\nb: 2\r\n", ValueChange(REMOVE, ("a",)), "b: 2\r\n"),
         ("# 头\na: 1\n# 尾\nb: 2", ValueChange(REMOVE, ("a",)), "# 头\n# 尾\nb: 2"),
         ("a: 1\nb: 2", ValueChange(REMOVE, ("b",)), "a: 1\n"),
@@ -57,7 +57,7 @@ def changed(text: str, change: ValueChange) -> str:
         ("a:\n- b: 1\n  c: 2\n", ValueChange(REMOVE, ("a", 0, "c")), "a:\n- b: 1\n"),
         ("a: 1\n", ValueChange(REMOVE, ("a",)), "edits.last-key"),
         ("? a\n: 1\nb: 2\n", ValueChange(REMOVE, ("a",)), "edits.shared"),
-        # What others use stays: anchors, merged sections, the first of two equal keys.
+        # Values used elsewhere stay: anchors, merged sections, the first of two equal keys.
         ("a: &x 1\nb: *x\n", ValueChange(REMOVE, ("a",)), "unproven"),
         ("a: &x 1\nb: *x\nc: 2\n", ValueChange(REMOVE, ("b",)), "a: &x 1\nc: 2\n"),
         ("a: &x {k: 1}\nb:\n  <<: *x\n  l: 2\n", ValueChange(REMOVE, ("b", "k")), "edits.shared"),

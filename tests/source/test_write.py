@@ -84,7 +84,7 @@ def test_access_control_lists_stay(tmp_path: Path) -> None:
     assert os.getxattr(file, name) == wanted
     other.write_text("a: 1\n")
     other.chmod(0o640)
-    os.setxattr(tmp_path, "system.posix_acl_default", wanted)  # what is made in the folder from now on gets the list
+    os.setxattr(tmp_path, "system.posix_acl_default", wanted)  # new files in the folder get the list
     write_back(other, "a: 1\n", "a: 2\n")
     assert name not in os.listxattr(other)
     assert stat.S_IMODE(other.stat().st_mode) == 0o640
@@ -102,7 +102,7 @@ def test_a_file_that_nobody_may_write_is_left_alone(tmp_path: Path, file: Path) 
 def _as_nobody(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
     """Run a piece of Python as an ordinary user."""
     drop = f"import os, sys; os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"
-    # Imported before the user is changed: the sources may lie in a folder that is root's alone.
+    # Imported before the change of user: only root may be able to read the sources' folder.
     start = "from pathlib import Path\nfrom ms_tune.source.atomic_write import write_back, write_atomically\n"
     words = [sys.executable, "-c", start + "from ms_tune.text import render, msg\n" + drop + code]
     return subprocess.run([*words, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
@@ -134,9 +134,9 @@ def open_folder() -> Iterator[Path]:
     [
         (NOBODY, 0o600, "written"),
         (NOBODY, 0o444, "is write-protected"),
-        (NOBODY, 0o466, "is write-protected"),  # an owner has the owner's permissions, not those of the others
+        (NOBODY, 0o466, "is write-protected"),  # an owner has the owner's permissions, not those of other users
         (0, 0o644, "is write-protected"),
-        (0, 0o666, "belongs to 0:0"),  # it could be written, but not stay its owner's
+        (0, 0o666, "belongs to 0:0"),  # it could be written, but would change its owner
     ],
 )
 def test_an_ordinary_user(open_folder: Path, owner: int, mode: int, says: str) -> None:

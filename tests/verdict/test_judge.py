@@ -11,7 +11,7 @@ from ms_tune.units import GIB, MIB
 from ms_tune.verdict.limit import Cap, Limit, device_of, limit_of
 from ms_tune.verdict.outcome import Fit, Need, UntracedNeeds, Verdict, judge, no_verdict, reserve_of
 
-LIMIT = limit_of(device_of())  # 58,166 MiB, 3,889 MiB beside it
+LIMIT = limit_of(device_of())  # 58,166 MiB, 3,889 MiB outside it
 NOTHING = UntracedNeeds(simulated=False)
 GAP = 454 * MIB
 
@@ -72,7 +72,7 @@ class TestReserve:
     @pytest.mark.parametrize(
         ("outside", "items"),
         [
-            # 3,889 MiB are beside the pool: nine communicators of 400 MiB, and 289 MiB of a tenth.
+            # 3,889 MiB are outside the pool: nine communicators of 400 MiB, and 289 MiB of a tenth.
             (UntracedNeeds(communicators=9), {"communication": 0, "workspaces": 454}),
             (UntracedNeeds(communicators=10), {"communication": 4000 - 3889, "workspaces": 454}),
             (UntracedNeeds(communicators=7, buffer_mib=400), {"communication": 7 * 800 - 3889, "workspaces": 454}),

@@ -47,7 +47,7 @@ def test_what_is_assumed_free_of_a_size_is_reported() -> None:
 
 
 def test_a_max_device_memory_wins_where_the_device_has_so_much() -> None:
-    limit = limit_of(device_of(), 58 * GIB, Cap.CONFIG)  # above the pool's default, below what is free
+    limit = limit_of(device_of(), 58 * GIB, Cap.CONFIG)  # above the pool's default, below the free memory
     assert (limit.bytes, limit.source.id) == (58 * GIB, "verdict.limit.config")
     assert limit.outside_pool_bytes == (62055 - 59392) * MIB
     assert limit_of(device_of(), 20 * GIB, Cap.SCRIPT).bytes == 20 * GIB
@@ -60,7 +60,7 @@ def test_a_max_device_memory_that_the_device_does_not_have_is_refused_as_mindspo
     assert caught.value.hint is not None
     assert "27GB" in render(caught.value.hint, Language.EN)
     with pytest.raises(UsageError):
-        limit_of(device_of(), 62055 * MIB, cap)  # it must be below what is free
+        limit_of(device_of(), 62055 * MIB, cap)  # it must be below the free memory
     assert limit_of(device_of(), 62055 * MIB - 1, cap).bytes == 62055 * MIB - 1
 
 

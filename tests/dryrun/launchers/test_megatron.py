@@ -150,7 +150,7 @@ def test_data_of_a_tuning(tmp_path: Path) -> None:
     tokens = np.fromfile(tmp_path / "data_packed_input_ids_document.bin", np.int32)
     assert (tokens[:128].min(), len(tokens) % 128) == (1, 0)
     assert set(np.fromfile(tmp_path / "data_packed_attention_mask_document.bin", np.int32)) == {1}
-    pairs = tmp_path / "both"  # preference tuning's scripts give both, and the data set asks for pairs first
+    pairs = tmp_path / "both"  # scripts for preference tuning set both, and the data set looks for pairs first
     pairs.mkdir()
     words(f"{BASE} --data-path x --is-instruction-dataset --is-pairwise-dataset", pairs)
     halves = ("chosen_input_ids", "chosen_labels", "rejected_input_ids", "rejected_labels")

@@ -59,7 +59,7 @@ def test_every_option_of_the_installed_msrun_is_known() -> None:
             "python",
             ("-m", "x", "--y"),
         ),
-        ("--worker_n 2 t.py", 2, 2, False, ("python",), "t.py", ()),  # argparse takes what is unambiguous
+        ("--worker_n 2 t.py", 2, 2, False, ("python",), "t.py", ()),  # argparse accepts an unambiguous prefix
         ("--worker_num 2 t.py --worker_num 4", 2, 2, False, ("python",), "t.py", ("--worker_num", "4")),
     ],
 )

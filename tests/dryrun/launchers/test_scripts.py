@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     Script = Callable[..., tuple[int, dict[str, Any], str]]
 
-pytestmark = pytest.mark.slow  # each starts bash, launchers and processes; together they are a sixth of what is fast
+pytestmark = (
+    pytest.mark.slow
+)  # each starts bash, launchers and processes; together they take a sixth of the fast tests' time
 
-# What one rank of a training leaves; its peak grows with its number. Its own arguments tell it to fail or to wait.
+# Files that one rank of a training writes; its peak grows with its number. Its own arguments make it fail or wait.
 TRAINING = (
     "import json, os, sys, time\nfrom pathlib import Path\n"
     "place = Path(os.environ['MS_TUNE_TRACES'])\nrank = int(os.environ['RANK_ID'])\n"
@@ -106,7 +108,7 @@ class TestMsrun:
         assert not {"MS_ROLE", "MS_SCHED_PORT", "MS_TUNE_LAUNCH"} & set(variables)
         assert not Path("logs").exists()
         kept = (run_folder() / "script" / "written" / "logs" / "train.log").read_text("utf-8")
-        assert ("variables" in kept) is (join == "True")  # only a launcher that waits shows what its ranks print
+        assert ("variables" in kept) is (join == "True")  # only a launcher that waits shows the output of its ranks
 
     def test_a_rank_that_fails_is_named_and_the_others_have_figures(self, script: Script) -> None:
         code, result, err = script(f"msrun --worker_num 4 --join=False train.py {ARGUMENTS} --fail-2\necho done")

@@ -181,7 +181,7 @@ def test_what_is_derived_adds_up_to_the_whole_stage(seed: int) -> None:
             sum(run.kinds.get(kind, 0) * factor for run, factor in zip(found.runs, found.factors, strict=True))
             == full[kind]
         )
-    for run in found.runs:  # what a run is said to have is what its arguments say
+    for run in found.runs:  # the reported settings of a run are those of its arguments
         made = OptionWords(run.arguments)
         assert dict(kinds_of(layout_of(made), stage)) == dict(run.kinds)
         assert layout_of(made).layers(stage) == run.layers < found.layers

@@ -23,7 +23,7 @@ def written(script: str) -> list[tuple[str, str | None]]:
         ("env -i A=1 msrun", []),
         ("env A=$B msrun", [("A", None)]),
         ("env", []),
-        ("env 'A=1' msrun", []),  # a word in quotes is not read as one
+        ("env 'A=1' msrun", []),  # a quoted word is not read as an assignment
         ("echo A=1; msrun B=2", []),
         ("declare -x A=1; local B=2; readonly C=3", [("A", "1"), ("B", "2"), ("C", "3")]),
         ("# A=1", []),

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 BASH = shutil.which("bash")
 pytestmark = pytest.mark.skipif(BASH is None, reason="bash is not installed")
-# Bash reads this before a script. Every stand-in writes what it is given, with a byte that no argument holds behind it.
+# Bash reads this before a script. Every stand-in writes its arguments, each followed by a byte that no argument
+# contains.
 STAND_INS = """
 for stand_in in msrun torchrun python; do
   eval "$stand_in() { printf '%s\\0' \\"\\$@\\" $'\\1' >> \\"\\$STAND_IN_CALLS\\"; }"
 done
 unset stand_in
 """
-# Programs that scripts use; nothing else of the machine is there.
+# Programs that scripts use; no other programs of the machine are available.
 TOOLS = ("cat", "tee", "seq", "tr", "wc", "basename", "dirname", "expr", "xargs", "sleep", "chmod")
 
 
@@ -158,7 +159,7 @@ def test_random_scripts(tmp_path: Path) -> None:
         words = [word for started in read(script).values() for one in started for word in one.words]
         known += sum(word.text is not None for word in words)
         total += len(words)
-    assert known > total * 0.7  # it is not by knowing nothing that nothing is wrong
+    assert known > total * 0.7  # the share of known values must be high, so that the comparison is meaningful
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(BASH is None, reason="bash is not installed")
 
-# Whatever a script does here, its program's arguments follow from it.
+# In each of these, the program's arguments follow from the script.
 KNOWN = r"""
 msrun 1 $((1 + 2 * 3 - 4 / 2 % 5)) $((2 ** 3 ** 2)) $((-7 / 2)) $((-7 % 3)) $((7 / -2))
 msrun 1 $((1 < 2)) $((2 <= 1)) $((2 > 1)) $((1 >= 1)) $((1 == 2)) $((1 != 2)) $((1 && 0)) $((0 || 2))
@@ -55,7 +55,7 @@ msrun 1 $(seq 3) "$(seq 2 4)" $(seq 1 2 5) $(seq 5 1) $(seq 5 -2 1) $(seq 01 3) 
 P=/data/qwen/model.tar.gz; msrun 1 $(basename $P) "$(basename $P .gz)" $(dirname $P) `basename a/b/` $(basename a.py .py) $(basename .py .py) $(dirname a) $(dirname a//b) $(dirname /a) $(basename "$(dirname "$P")")
 N=3; msrun 1 $(seq 1 $N) $(seq $((N - 1))); D=$(dirname a/b/c.sh)/data; msrun 2 $D; seq() { echo own; }; msrun 3 $(seq 2)
 """
-# Something in these depends on what the script does not say, or on what is not followed.
+# In each of these, something depends on values outside the script, or on unsupported syntax.
 UNKNOWN = r"""
 a=b; b='1 + 2'; msrun 1 $((a * 2)) $((unset_one + 1)) $(( )) $(((1 + 2) * 3))
 export A=1; export -n A; readonly B=2; declare -r C=3; declare -x D=4; msrun 1 $A $B $C $D

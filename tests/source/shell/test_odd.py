@@ -80,7 +80,7 @@ SCRIPTS = [
     "torchrun 1 --a{1,2} x{a..c}y {1,2}{3,4}\n",
     'A=(--x{1,2} {01..03})\ntorchrun 1 "${A[@]}"\n',
 ]
-# What public scripts do not contain, and bash does: followed it is not, and that is said.
+# Syntax of bash that public scripts do not use: not evaluated, and reported.
 NOT_FOLLOWED = [
     "M=7b\ncase $M in\n  7b) L=1 ;&\n  8b) K=2 ;;\n  *) L=3;;\nesac\ntorchrun 1 --num-layers $L --k $K\n",
     "M=7b\ncase $M in\n  7?) L=1 ;;&\n  *b) K=2 ;;\n  *) L=3;;\nesac\ntorchrun 1 --num-layers $L --k $K\n",

@@ -99,9 +99,9 @@ def test_values_are_those_of_argparse(release: str) -> None:
         ("--num-layers four", "num_layers", UNKNOWN),
         ("--num-layers", "num_layers", UNKNOWN),
         ("--num-layers $N", "num_layers", UNKNOWN),
-        ("$MORE", "num_layers", UNKNOWN),  # it may hide in there
+        ("$MORE", "num_layers", UNKNOWN),  # it may be in there
         ("--load $A --num-layers 3", "num_layers", 3),
-        ("--data-path $MORE", "num_layers", UNKNOWN),  # any number of words, and others behind them
+        ("--data-path $MORE", "num_layers", UNKNOWN),  # any number of words, and others after them
         ("--seed -3", "seed", -3),
         ("--lr=1e-5", "lr", 1e-5),
         ("--lr 1e-5=", "lr", UNKNOWN),
@@ -157,7 +157,7 @@ def test_what_argparse_refuses(release: str) -> None:
         if any(
             definitions(word, release) and definitions(word, release)[0].nargs for word in words if word[:2] == "--"
         ):
-            continue  # how many values it takes is not judged
+            continue  # the number of its values is not checked
         count[passes] += 1
         assert passes == (not list(refused(command(" ".join(words), release)))), words
     assert min(count.values()) > 60

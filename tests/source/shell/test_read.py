@@ -270,7 +270,10 @@ def test_any_text_is_read(text: str) -> None:
         ('A=1; N=A; eval "B=\\$$N"; python p.py $B', ["1"]),
         ('C="python p.py --x 1"; eval $C', ["--x", "1"]),
         ("bash -c 'python p.py --x 1'", ["--x", "1"]),
-        ("A=1; /bin/sh -xc 'python p.py --x $A'", ["--x", None]),  # another shell: what is not exported is not there
+        (
+            "A=1; /bin/sh -xc 'python p.py --x $A'",
+            ["--x", None],
+        ),  # another shell: variables that are not exported are missing
         ('export A=2; B=3; nohup bash -e -c "python p.py \\$A $B" &', ["2", "3"]),
         ("bash -c 'python p.py $0 $1' a b", [None, "b"]),
         ('f() { exec bash -c "python p.py $1"; }; f 5', ["5"]),

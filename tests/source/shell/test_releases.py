@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     [
         ("--num-layers 8", "2.3"),
         ("--num-layers 8 --use-fused-lightning-indexer", "26.1"),  # 26.0 has it, too
-        ("--num-layerz 8", "2.3"),  # none has it
+        ("--num-layerz 8", "2.3"),  # no release has it
         ("--num-layerz 8 --use-fused-lightning-indexer --use-sparse-flash-attn", "26.1"),
-        ("--moe-model-type megatron_moe", "2.3"),  # no parser that was asked takes it; 2.1's was not asked
+        ("--moe-model-type megatron_moe", "2.3"),  # no parser that ran accepts it; 2.1's did not run
     ],
 )
 def test_the_default_unless_another_takes_more(tmp_path: Path, arguments: str, release: str) -> None:

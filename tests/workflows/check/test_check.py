@@ -129,7 +129,7 @@ class TestScreen:
         wide = [line for line in lines[:-1] if text_width(line) > 80]  # the last one is a command to copy
         assert wide == []
         assert file.name in out
-        assert "fits" not in out  # an estimate never says so
+        assert "fits" not in out  # an estimate never reports that a job fits
         assert "estimate" in out or language == "zh"
 
     def test_what_the_job_is_follows_the_verdict(self, screen: Screen) -> None:
@@ -446,12 +446,12 @@ class TestDryrun:
         ("before", "after", "outcome"),
         [
             ((20, 20), (30, 70), "over"),
-            ((20, 20), (56.5, 30), "tight"),  # of 56.8 GiB, and what is outside wants a part of them
+            ((20, 20), (56.5, 30), "tight"),  # of 56.8 GiB, including memory outside the pool
             ((20, 20), (30, 20), "more"),
             ((70, 20), (80, 20), "still"),
             ((80, 20), (70, 20), "less"),
             ((30, 20), (20, 20), "less"),
-            ((20,), (20, 30), "more"),  # there was no such stage: beside the fullest of those that there were
+            ((20,), (20, 30), "more"),  # there was no such stage: compared with the fullest old stage
         ],
     )
     def test_what_a_change_did_is_reported_by_the_dryruns_of_both(
@@ -729,7 +729,7 @@ class TestBase:
             "num_layers changed from 40 to 42 and, together with parallel_config.num_layer_list, accounts for 100%25 of it"
             in line
         )
-        # The older one was near the limit, too: an estimate tells neither way.
+        # The older one was near the limit, too: an estimate shows neither.
         assert "25.9 GiB before (2.2 GiB more); the estimate before was too close to the limit to decide" in line
         assert "too close" not in screen(*arguments[:-1], "31GB", "--format", "github")[1]
         result = json.loads(screen(*arguments, "--json")[1])["files"][0]["against"]

@@ -63,7 +63,7 @@ def test_the_cheapest_of_all_that_are_enough(seed: int) -> None:
     now = naive.peaks_of(table, cells)
     full = [naive.peaks_of(table, plan) for _, _, plan in tried(table, cells, [0] * table.stages)]
     least = [min(peaks[stage] for peaks in [now, *full]) for stage in range(table.stages)]
-    share = (seed % 5) / 4  # from what nothing reaches to what the plan needs as it is
+    share = (seed % 5) / 4  # from a limit that no plan reaches to the needs of the current plan
     room = [round(low - 1 + share * (high + 1 - low)) for low, high in zip(least, now, strict=True)]
     found = _TableSearch(costs, np.array(room, np.int64), costs.state_of(cells)).search()
     assert found.fits is all(peak <= most for peak, most in zip(now, room, strict=True))

@@ -169,9 +169,9 @@ def test_what_several_keys_decide_together() -> None:
     found = migrated()
     assert at(found, "training.global_batch_size") == 8  # 1 sample, 4 micro-batches, 2 ranks
     assert at(found, "training.steps") == 1600  # 6400 samples / 8, two epochs
-    assert at(found, "training.max_norm") == 0.0  # the wrapper says nothing of clipping
+    assert at(found, "training.max_norm") == 0.0  # the wrapper has no setting for clipping
     assert at(found, "parallelism.pipeline_parallel_layers_per_stage") == ["0-3", "4-5"]
-    # Two layers of the first stage, one of the second; the prediction layer does as the last one does.
+    # Two layers of the first stage, one of the second; the prediction layer behaves like the last one.
     assert at(found, "recompute.full_recompute_layer") == ["0-1", "4"]
     assert at(found, "parallelism.data_parallel_shard") == -1
     assert at(found, "optimizer.betas") == [0.9, 0.999]
@@ -415,7 +415,7 @@ def test_keys_that_are_in_the_way(old: str, new: str, key: str) -> None:
     assert found.exit_code == 2
     (way,) = [one for one in found.blocking if one.name == key]
     assert way.why is not None
-    if new == "telechat3":  # it hears of the models that have a network
+    if new == "telechat3":  # it lists the models that have a network
         assert way.why.params["networks"] == "deepseek_v3, deepseek_v4, qwen3"
 
 
@@ -446,7 +446,7 @@ def test_a_config_that_names_its_model_elsewhere(tmp_path: Path) -> None:
     assert at(found, "model.hidden_size") == 64
     assert at(found, "model.architectures") == "Qwen3ForCausalLM"
     assert "torch_dtype" not in data(found)["model"]
-    # Whether there are weights in the folder decides whether they are loaded.
+    # Weights are loaded if the folder contains some.
     assert fates(found)["pretrained_model_dir"] is Fate.ASK
 
 
@@ -518,7 +518,7 @@ def test_both_sides_are_simulated_with_the_models_config(tmp_path: Path, monkeyp
     assert (old, new) == ("train.yaml", "train.migrated.yaml")
     assert "pretrained_model_dir" not in before
     assert before["model"]["model_config"]["hidden_size"] == after["model"]["hidden_size"] == 256
-    assert before["model"]["model_config"]["offset"] == [1, -1]  # what the config itself says comes first
+    assert before["model"]["model_config"]["offset"] == [1, -1]  # the config's own value comes first
     assert path.read_text(encoding="utf-8") == yaml.safe_dump(config)
 
 

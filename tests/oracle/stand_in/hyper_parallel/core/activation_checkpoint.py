@@ -18,7 +18,7 @@ def checkpoint_wrapper(
     if options or not isinstance(cell, nn.Cell):
         message = "this stand-in for HyperParallel recomputes cells only"
         raise NotImplementedError(message)
-    # It is put where it was; there MindSpore would name its weights without what stands before their place in the layer.
+    # It keeps its place; otherwise MindSpore would name its weights without the prefix of the layer.
     object.__setattr__(cell, "update_parameters_name", lambda *_, **__: None)
     cell.recompute(use_reentrant=False, context_fn=context_fn, early_stop=early_stop)
     return cell

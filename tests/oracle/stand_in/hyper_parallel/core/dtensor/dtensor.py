@@ -28,7 +28,7 @@ class DTensor(Tensor):  # type: ignore[misc] # MindSpore has no types
 
     def __new__(cls, data: Tensor, *_: object, **__: object) -> DTensor:  # noqa: PYI034 - a subclass of Parameter, too
         made: DTensor = Tensor.__new__(cls)
-        Tensor.__init__(made, data)  # MindSpore's Parameter asks for the number format before it calls ``__init__``
+        Tensor.__init__(made, data)  # MindSpore's Parameter reads the number format before it calls ``__init__``
         if isinstance(data, DTensor):
             made.device_mesh, made.placements = data.device_mesh, data.placements
         return made

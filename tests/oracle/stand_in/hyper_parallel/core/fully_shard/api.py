@@ -86,7 +86,7 @@ def _keeps(weight: Parameter) -> Callable[[Tensor], Tensor]:
         wide = ops.cast(gradient, mindspore.float32) if gradient.dtype != mindspore.float32 else gradient
         before = getattr(weight, "main_grad", None)
         weight.main_grad = wide if before is None else before.add_(wide)
-        return Tensor(0, gradient.dtype)  # in place of what MindSpore would keep in ``grad``
+        return Tensor(0, gradient.dtype)  # instead of the value that MindSpore would keep in ``grad``
 
     return hook
 
