@@ -47,7 +47,7 @@ class TextEdit(Record):
 class Severity(str, Enum):
     """The severity of a finding."""
 
-    ERROR = "error"  # the run will fail, or train something other than the config says
+    ERROR = "error"  # the run will fail, or train with other settings than those of the config
     WARNING = "warning"  # it runs, but not as its author intended
     INFO = "info"  # worth knowing
 

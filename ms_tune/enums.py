@@ -20,7 +20,7 @@ CHECKED_DIALECTS = (*YAML_DIALECTS, Dialect.MINDSPEED_MM)  # includes those that
 
 
 class RecomputeMode(str, Enum):
-    """The way a layer saves activation memory: its strongest recomputation; in a plan also swap without recomputation."""
+    """The strongest recomputation of a layer; in a plan also swap without recomputation."""
 
     NONE = "none"
     SELECT = "select"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ms_tune.text import Message
 
-# Errors caused by the machine or its administrator; each has its own text.
+# Errors caused by the machine or its administrator; each has a text.
 USUAL = {
     *(errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT),
     *(errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS),
@@ -80,7 +80,7 @@ class MsTuneError(Exception):
 
 
 class UsageError(MsTuneError):
-    """The command line asks for something that does not make sense."""
+    """A command line with invalid or contradictory arguments."""
 
 
 class TooFewLayersError(UsageError):

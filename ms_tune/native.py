@@ -95,7 +95,7 @@ def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable
             build(fresh)
             sums = {str(path.relative_to(fresh)): _sum_of(path) for path in fresh.rglob("*") if path.is_file()}
             (fresh / _MARKER).write_text(json.dumps(sums), encoding="utf-8")
-            if folder.exists():  # damaged: is_complete said no
+            if folder.exists():  # damaged, since is_complete returned False
                 shutil.rmtree(folder)
             _rename_once(fresh, folder)
         finally:

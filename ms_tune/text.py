@@ -1,8 +1,8 @@
 """Look up and render all texts for users, in English and Chinese.
 
 A text has an id such as ``dryrun.fits``. The part before the dot names the data file in ``texts/`` that contains it, so
-each room has its own texts and only those in use are loaded. Each text must have both languages; a text of several
-lines is a list. Output of frameworks and programs is quoted and stays in English.
+that only the files in use are loaded. Each text must have both languages; a text of several lines is a list. Output of
+frameworks and programs is quoted and stays in English.
 
 Code passes a :class:`Message` (an id and its parameters) around, never a sentence; the code that writes to the user
 calls :func:`render` with the user's language.

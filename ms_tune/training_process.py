@@ -33,7 +33,7 @@ def begin_dynamic_graph() -> None:
 
 
 def make_initialisation_cheap() -> None:
-    """Leave parameters uninitialised: in simulation nobody reads a value, and random numbers cost minutes.
+    """Leave parameters uninitialised: in simulation no value is read, and random numbers cost minutes.
 
     Shapes and number formats do not change. MindSpore allocates the host array before it calls the initializer
     (``Tensor.init_data``); untouched, its pages use no memory.

@@ -141,7 +141,7 @@ def _version() -> str:
 
 
 class OutputStream:
-    """Standard output that stays writable after its reader has gone.
+    """Standard output that ignores writes after its reader has closed the pipe.
 
     A closed pipe (``ms-tune lint ... | head``) is not an error and does not change the exit code: further output is
     dropped.

@@ -180,7 +180,7 @@ def _compare_with_logs(job: Job, arguments: Namespace, console: Console) -> Exit
 
 
 def _check_sapp(arguments: Namespace) -> None:
-    """Raise an error unless the sizes of SAPP's lists come from a config or the command line."""
+    """Raise an error if neither a config nor the command line sets the sizes for SAPP's lists."""
     merging = bool(arguments.from_sapp) and arguments.file is not None
     if not merging and (arguments.write or arguments.diff):
         other = "--write" if arguments.write else "--diff"

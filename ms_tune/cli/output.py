@@ -100,7 +100,7 @@ _STDOUT = 1
 def without_native_output() -> Iterator[None]:
     """Discard standard output of native code within a ``with`` block.
 
-    HiGHS in SciPy 1.17 prints a line about ``transformNewIntegerFeasibleSolution`` in some searches, whatever its
+    HiGHS in SciPy 1.17 prints a line about ``transformNewIntegerFeasibleSolution`` in some searches, regardless of its
     options, which would break ``--json``. Python code must not print within the block.
     """
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Rules of each framework (dialect): how it reads a config, places, recomputes and swaps layers, and what it refuses or ignores.
+"""Implement the rules of each framework (dialect): reading a config, placing, recomputing and swapping layers, refusals and ignored settings.
 
 This module defines the result that all dialects share, the plan of a job (:class:`LayerPlan`), so that reports and
 conversions do not depend on the dialect.

@@ -192,7 +192,7 @@ class CodeSource(SourceFile):
 
     @abstractmethod
     def proves(self, fixes: Sequence[Fix]) -> bool:
-        """Return whether the text with all these fixes can be parsed and differs only as they say."""
+        """Return whether the text with all these fixes can be parsed and has only the differences that they describe."""
 
     @abstractmethod
     def quoted(self) -> list[tuple[int, int]]:
@@ -204,7 +204,7 @@ class CodeSource(SourceFile):
 
 
 def per_job(function: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Cache a function's result on the job, because several checks ask for it."""
+    """Cache a function's result on the job, because several checks use it."""
     key = f"{function.__module__}.{function.__qualname__}"
 
     def get_cached(job: Any) -> T:  # noqa: ANN401 - a job or a view of one

@@ -1,6 +1,6 @@
 """Convert a plan to the settings of another dialect.
 
-Three things differ between the dialects (their own modules name the sources):
+Three rules differ between the dialects (the modules of the dialects name the sources):
 
 - placement: an offset from the even split (``mindformers``), counts (``mindspeed-ms``), ranges of layers
   (``mindformers-pynative``);

@@ -167,7 +167,7 @@ def write_static_swap(draft: SettingsDraft, sections: Iterable[str]) -> None:
 
 
 def write_dynamic_swap(draft: SettingsDraft) -> None:
-    """Write swap, or report what the dynamic graph cannot do: several prefetches or stages, a layer too close to the end."""
+    """Write swap, or report settings that the dynamic graph lacks: several prefetches or stages, a layer too close to the end."""
     groups, cells = draft.choices.layers_by_name[SWAP], draft.cells
     if not groups:
         return

@@ -1,4 +1,4 @@
-"""The cells (modules) and operators of MindFormers model layers, looked up by model and release.
+"""Look up the cells (modules) and operators of MindFormers model layers, by model and release.
 
 The operators of a layer depend on the model's settings: a model has variants, and of its kinds of layers the one
 without experts comes first. The data are in ``facts/data/trees.json``.
@@ -47,7 +47,7 @@ class LayerModel(Record):
     # settings match no known variant.
     kinds: tuple[Tree, ...]
     every: tuple[Tree, ...]  # the layers of all variants
-    experts: tuple[bool, ...] = ()  # which layers have experts; layers beyond the end are of the last kind
+    experts: tuple[bool, ...] = ()  # whether each layer has experts; further layers have the last kind
     ahead: Tree | None = None  # the multi-token prediction layer, if known
 
     def tree(self, layer: int) -> Tree | None:
@@ -170,7 +170,7 @@ class Translator:
     def add(
         self, choices: Choices, attribute: str, layer: int, chosen: frozenset[str], prefetch: object = None
     ) -> None:
-        """Record what a layer does with some of its parts."""
+        """Record the recomputation or swap of some parts of a layer."""
         key = (chosen, id(self._source.paths.get(layer)), id(self._target.paths.get(layer)))
         if key not in self._cache:
             self._cache[key] = self.translate(layer, chosen)
@@ -235,7 +235,7 @@ def _is_inside(path: str, chosen: AbstractSet[str]) -> bool:
 
 
 def translate(layers: Sequence[LayerSpec], source: Side, target: Side) -> Choices:
-    """Return what the layers do in the target's names."""
+    """Return the layers' recomputation and swap with the target's names."""
     choices = Choices()
     translator = Translator(source, target)
     for layer in layers:
@@ -257,7 +257,7 @@ def _find_paths(source: Side, layer: int, patterns: Iterable[str], *, modules: b
 
 
 def copy_choices(layers: Sequence[LayerSpec]) -> Choices:
-    """Return what the layers do without translation: source and target are the same dialect."""
+    """Return the layers' recomputation and swap unchanged: source and target are the same dialect."""
     choices = Choices()
     for layer in layers:
         for attribute in ATTRIBUTES:

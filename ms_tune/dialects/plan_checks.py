@@ -1,4 +1,4 @@
-"""Checks that use the plan: whether the framework accepts the config, and what it silently accepts."""
+"""Check with the plan whether the framework accepts the config, and which mistakes it accepts silently."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _place(context: CheckContext, problem: Diagnostic, usual: KeyPath) -> KeyPat
 
 
 def report_refusals(rule: str, refused: Iterable[FrameworkStop]) -> Iterator[Violation]:
-    """Report one check's part of a framework's refusals, including those that appear only after others are fixed."""
+    """Report the refusals that belong to one check, including those that appear only after others are fixed."""
     for one in refused:
         if one.rule == rule:
             yield Violation(one.path, one.message, one.params, at_key=one.message == "pattern")

@@ -152,7 +152,7 @@ def _text(shape: tuple[int, ...], items: Sequence[object], *, separator: str, pr
 
 
 def _block(shape: tuple[int, ...], words: Sequence[str], *, indent: str, width: int, separator: str) -> str:
-    """Format one bracket level: fill the innermost line by line, put the parts of others on separate lines."""
+    """Format one bracket level: wrap the innermost level into lines, and put the parts of outer levels on separate lines."""
     if len(shape) == 1:
         limit = width - max(len(separator.rstrip()), 1)
         done, line = "", indent
@@ -193,7 +193,7 @@ def split_pattern(pattern: object) -> list[str]:
 
 
 def check_applied(pattern: object, *, timed: bool) -> None:
-    """Raise the exception that the framework raises for a pattern whatever the layer.
+    """Raise the exception that the framework raises for a pattern regardless of the layer.
 
     The first segment is matched against the layer's own names, and every layer has some.
 

@@ -142,7 +142,7 @@ class CommandResult:
 
 # MindSpore raises the first of them if memory is exhausted.
 _CATCHING = {"RuntimeError", "Exception", "BaseException", "MemoryError"}
-_FRAMEWORK = "-packages/mindspore/"  # its own handlers come after the program's lines
+_FRAMEWORK = "-packages/mindspore/"  # frames of its handlers follow those of the program
 
 
 def _find_caught_oom(rank: RankResult) -> Message | None:

@@ -48,7 +48,7 @@ def check_request(request: CommandRequest) -> None:
 
 
 def tasks_of(request: CommandRequest) -> list[Task]:
-    """Return one process per requested rank; only one for a command that launches its own ranks."""
+    """Return one process per requested rank; a single one for a command that launches the ranks itself."""
     ranks = dict.fromkeys(request.ranks or (whole_number(os.environ.get("RANK_ID", "")) or 0,))
     return [_make_task(request, rank, _world_size(request)) for rank in ranks]
 

@@ -55,7 +55,7 @@ def _ranks_without(ranks: Sequence[_RankT], paired: Sequence[_RankT]) -> tuple[i
 
 
 def request_like(real: Path, request: DryrunRequest) -> DryrunRequest:
-    """Return the request with the config and ranks of a real run, unless it names its own; layers are not extrapolated.
+    """Return the request with the config and ranks of a real run, unless the request names others; layers are not extrapolated.
 
     A log can be from thousands of ranks: compared with one, the stages are run as they are without it.
     """

@@ -78,7 +78,7 @@ def _tracker_settings(trace: Path | None) -> str:
 
 
 def allocator_settings(own: str, needed: str) -> str:
-    """Return ``MS_ALLOC_CONF`` of a command: the user's own settings, as on a device, and those that the tracker needs."""
+    """Return ``MS_ALLOC_CONF`` of a command: the user's settings, as on a device, and those that the tracker needs."""
     kept = [setting for setting in own.split(",") if setting and not setting.startswith("memory_tracker")]
     return ",".join([*kept, needed])
 
@@ -166,7 +166,7 @@ def launch_environment(  # noqa: PLR0913, PLR0917 - all needed by a command and 
         "modules": {**facts["modules"], **facts["other_modules"]},
         "programs": [MSRUN, TORCHRUN, *facts["others"]],
     }
-    # bash reads these as functions, which it prefers to PATH: a script may put other folders first.
+    # bash imports these as functions, which take precedence over PATH: a script may put other folders first.
     functions = {
         f"BASH_FUNC_{name}%%": f'() {{ "$MS_TUNE_BIN/{name}" "$@"; }}' for name in (MSRUN, TORCHRUN, *_PYTHONS)
     }

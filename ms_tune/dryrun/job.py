@@ -1,4 +1,4 @@
-"""Define the jobs of child processes, as data that is passed through a JSON file."""
+"""Define the jobs of child processes, as data in a JSON file."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class ProcessWatch:
         self._signalled = True
 
     def check(self) -> None:
-        """Raise :class:`KeyboardInterrupt` if a signal asked ms-tune to end."""
+        """Raise :class:`KeyboardInterrupt` if ms-tune received a signal to end."""
         if self._signalled:
             raise KeyboardInterrupt
 

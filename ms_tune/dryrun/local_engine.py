@@ -133,7 +133,9 @@ class _ForkedProcess:
 
     @property
     def pid(self) -> int:
-        return self.own_pid or self.server.process.pid  # until its own is known, that of the server, with which it ends
+        return (
+            self.own_pid or self.server.process.pid
+        )  # until the process ID is known, that of the server, with which the process ends
 
     def poll(self) -> int | None:
         self.server.read_messages()
@@ -216,7 +218,8 @@ class ForkServer:
         self.output.close()
 
     def _lost(self) -> None:
-        # The server is gone, and its processes too. Those that never began get its log, which shows the reason.
+        # The server is gone, and its processes too. Processes that did not start get the server's log, which shows the
+        # reason.
         code = self.process.wait()
         for one in self.forked:
             if one.returncode is not None:
@@ -238,7 +241,7 @@ def connect_engine(engine: str, observer: Observer) -> None:
 
 
 def engine_for(engine: str, tasks: Sequence[Task], cann: Cann, jobs: int | None) -> LocalEngine | ray_engine.RayEngine:
-    """Return the engine of this name, one of ``ENGINES``; it runs ``jobs`` processes at once, or as many as fit."""
+    """Return the engine of this name, one of ``ENGINES``; it runs ``jobs`` processes at once, or the number that fits."""
     if engine == _RAY:
         return ray_engine.RayEngine(jobs)
     return LocalEngine(cann, machine.processes_at_once([task.host_bytes for task in tasks], jobs))

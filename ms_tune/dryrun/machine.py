@@ -1,4 +1,4 @@
-"""Check this machine's resources: MindSpore and CANN, processes that fit at once, and its own devices."""
+"""Check this machine's resources: MindSpore and CANN, the number of processes that fit at once, and devices."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class StagePlan:
     """The runs of one rank of one stage."""
 
     run: PreparedRun  # as the user requested it
-    full_layers: int | None  # layers that the config gives the stage; None if unknown
+    full_layers: int | None  # layers of the stage by the config; None if unknown
     reason: Message | None = None  # why the full stage is not derived, if it was requested
     extra_runs: tuple[PreparedRun, ...] = ()  # further runs with other numbers of layers, to derive the full stage
     factors: tuple[

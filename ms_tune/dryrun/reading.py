@@ -64,7 +64,7 @@ def check_end(folder: Path, ended: ProcessEnd, timeout: float, *, level: int = 1
 
 
 def see_log(folder: Path) -> Message:
-    """Return where to read more, and what else may help."""
+    """Return a hint with the log's location, and further remedies."""
     kind = _read_value(folder / JOB_FILE, "kind")
     if kind in _WITH_REFERENCE:
         return msg("reference.run.log", log=folder / LOG)
@@ -154,7 +154,7 @@ def _phase_peaks(report: RankReport) -> Mapping[Phase | None, PhasePeak]:
 
 
 def _find_disagreements(report: RankReport) -> tuple[Message, ...]:
-    # Report disagreements: MindSpore counts the same memory in two other ways, and the child listed its tensors.
+    # Report disagreements: MindSpore counts the same memory by two other methods, and the child listed its tensors.
     peak, table, log = report.curve.peak_bytes, report.table, report.log
     found = []
     if log is not None and log.statistics is not None and log.statistics.peak_mib != peak // MIB:

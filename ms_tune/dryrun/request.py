@@ -258,7 +258,7 @@ class PreparedRun(Record):
     stage: int  # its pipeline stage, of `stages`
     stages: int
     layers: int  # layers of that stage as simulated
-    shrunk: bool  # whether the config gives the stage a different number of layers
+    shrunk: bool  # whether the config sets another number of layers for the stage
     model: Message  # the code that is run: the user's framework or ms-tune's own transformer
     max_device_memory: int | None  # limit of the pool, in bytes, if the config or its framework sets one
     changes: tuple[SettingChange, ...]  # differences from the config

@@ -73,7 +73,7 @@ class Reading:
 class Extrapolation:
     """A full stage, derived from runs with fewer layers. It was not run."""
 
-    layers: int  # layers that the config gives the stage
+    layers: int  # layers of the stage by the config
     from_layers: tuple[int, ...]  # layers of the runs that it is derived from
     peak_bytes: int
     need: Need  # the peak with fragmentation, or a range for it
@@ -94,7 +94,7 @@ class StageResult:
     run: PreparedRun  # the run
     reading: Reading  # its trace, read
     extrapolation: Extrapolation | None  # the full stage, if the run has fewer layers and it was requested
-    full_layers: int | None  # layers that the config gives the stage; None if unknown
+    full_layers: int | None  # layers of the stage by the config; None if unknown
     verdict: Verdict  # whether it fits, and why
     # Activations at the peak of one layer without recomputation; recomputing it would free them except its input. 0 if every
     # layer is already recomputed, None if unknown.

@@ -84,7 +84,7 @@ def tables(dialect: Dialect, release: str | None = None) -> tuple[Key, ...]:
 
 @cache
 def by_section(dialect: Dialect, release: str | None = None) -> Mapping[KeyPath, Mapping[str, Key]]:
-    """Return the keys of each section (``()`` is the top level) that a release knows (None: any release)."""
+    """Return the keys of each section (``()`` is the top level) that a release defines (None: any release)."""
     sections: dict[KeyPath, dict[str, Key]] = {}
     for key in tables(dialect, release) if release else tables(dialect):
         sections.setdefault(key.path[:-1], {})[key.name] = key

@@ -64,7 +64,7 @@ def definitions(name: str, release: str) -> tuple[Definition, ...]:
 
 @cache
 def names(release: str) -> frozenset[str]:
-    """Return the arguments that a release knows."""
+    """Return the arguments that a release defines."""
     rows = load("megatron")["arguments"].items()
     return frozenset(name for name, found in rows if any(release in row["releases"] for row in found))
 

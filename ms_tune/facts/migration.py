@@ -99,7 +99,7 @@ def _row(one: dict[str, Any], path: tuple[str, ...]) -> Row:
 def row_for(
     path: tuple[object, ...], value: object, release: str, dialect: Dialect = Dialect.MINDFORMERS
 ) -> Row | None:
-    """Return the row for a setting: for its own key, else for the innermost section with one."""
+    """Return the row for a setting: the row of the key, or else that of the innermost section with a row."""
     for length in range(len(path), 0, -1):
         for row in _index(release, dialect).get(path[:length], ()):
             if (length == len(path) or row.below) and row.fits(value):

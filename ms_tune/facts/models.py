@@ -75,7 +75,7 @@ class ModelFacts(Record):
     ignored: Sequence[str] = ()  # keys that the class discards
     twice: Sequence[str] = ()  # keys that are read twice, which the framework refuses like two names of one field
     renamed: Mapping[str, str] = MappingProxyType({})  # keys that the class moves to another key
-    # Settings, each with the one whose value replaces a null; paired with itself, its own default does.
+    # Each setting with the setting whose value replaces a null; if both are the same, its default does.
     fills: Mapping[str, str] = MappingProxyType({})
     derived: Mapping[str, list[str]] = MappingProxyType({})  # settings computed from others
     defaults: Mapping[str, Any] = MappingProxyType({})  # the defaults of the class, by its own keys
@@ -94,7 +94,7 @@ class ModelFacts(Record):
         if name not in self.aliases and not (self.listed and name in self.fields):
             keys.append(name)
         keys.sort(key=name.__ne__)  # the field's own name first,
-        keys.sort(key=self.defaults.__contains__, reverse=True)  # but after those that the class has a default for
+        keys.sort(key=self.defaults.__contains__, reverse=True)  # but after names for which the class has a default
         return tuple(keys)
 
     def valid_keys(self) -> set[str]:
@@ -141,8 +141,8 @@ class ModelConfig:
                     field = Field(name, self._read_key(key), origin, values[key][1])
                     self._fields_by_name.setdefault(name, []).append(field)
         self.known = facts.name is not None  # whether the framework's class is known
-        self.layers = self.number(LAYERS)  # without those that predict further tokens; None if unknown
-        self.mtp_layers = self.number(MTP_LAYERS) or 0  # those that predict further tokens; 0 by default
+        self.layers = self.number(LAYERS)  # without prediction layers; None if unknown
+        self.mtp_layers = self.number(MTP_LAYERS) or 0  # prediction layers; 0 by default
 
     @property
     def has_own_layers(self) -> bool:
@@ -365,8 +365,8 @@ def _mindspeed() -> ModelFacts:
 def is_legacy(data: Mapping[Any, Any]) -> bool:
     """Return whether a config's network is built of the legacy classes.
 
-    The framework asks ``is_legacy_model`` (``core/context/build_context.py`` since 1.7, in 1.6 the equivalent ``get_context``
-    of ``tools/utils.py``): null counts as omitted, and the section ``context`` overrides the top level.
+    The framework calls ``is_legacy_model`` (``core/context/build_context.py`` since 1.7, in 1.6 the equivalent
+    ``get_context`` of ``tools/utils.py``): null counts as omitted, and the section ``context`` overrides the top level.
     """
     context = data.get("context")
     value = data.get("use_legacy")

@@ -230,7 +230,7 @@ def _plan_dense_probes(job: PlannedJob, model: JobLayers, kind: RecomputeMode) -
 
 
 def config_of_main_layers(job: PlannedJob, lists: SappLists) -> LoadedConfig:
-    """Return the config for a small run of the most frequent layer kind: at most one layer is of another kind.
+    """Return the config for a small run of the most frequent layer kind; at most one layer has another kind.
 
     With as many dense layers as the job has, the share of dense layers in a small run would depend on its size. The recompute
     lists are merged last because recompute patterns depend on the layer kind.

@@ -90,7 +90,7 @@ def measure_probes(
             run = prepare_run(asked._replace(stage=probe.stage), probe.loaded)
         except MsTuneError as error:
             if probe.needed and isinstance(error, TooFewLayersError | UncutLayersError):
-                # The error refers to ``--layers``, which the user did not give.
+                # The error refers to ``--layers``, which the user did not set.
                 raise UnsupportedError(
                     msg("fitting.not-small", reason=error.message), msg("fitting.not-small.hint")
                 ) from error

@@ -88,7 +88,7 @@ def _layer_row(
 
 
 def _with_swap(layer: LayerGroup, measured: StageMeasurements, make: LayerKind) -> LayerGroup:
-    # Add the bytes copied to the host, and those that are back while a layer is in its backward pass.
+    # Add the bytes copied to the host, and the bytes fetched back during a layer's backward pass.
     kept = layer.recompute.get(RecomputeMode.SWAP)
     if kept is None:
         return layer

@@ -79,7 +79,7 @@ def _table_file(job: PlannedJob) -> Path:
 
 
 def cache_file(run: PreparedRun, request: DryrunRequest, here: str, what: str = "") -> Path:
-    """Return the cache file for a run's figures, or for another kind of data (``what``), by all that they depend on."""
+    """Return the cache file for a run's figures, or for another kind of data (``what``), by all inputs on which they depend."""
     facts = {
         "form": _FORM,
         "ms_tune": __version__,

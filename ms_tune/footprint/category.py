@@ -1,9 +1,9 @@
 """Determine the category of every block of a trace.
 
 MindSpore's tracker names parameters only where a graph uses them; in the dynamic graph a block has the operator that
-first used it and the Python stack. So the category comes from, in this order: the list of tensors that the dryrun's
-child process wrote; the tracker's ``type`` and the parameter's name; and the phase of the training step that allocated
-it (:mod:`ms_tune.footprint.phases`). A known error of MindSpore 2.10 is not corrected: outputs of a few eager operators
+first used it and the Python stack. So the category is determined by, in this order: the list of tensors that the dryrun's
+child process wrote; the tracker's ``type`` and the parameter's name; and the phase of the training step that allocated it
+(:mod:`ms_tune.footprint.phases`). A known error of MindSpore 2.10 is not corrected: outputs of a few eager operators
 (Add, Mul, SiLU) have the operator and stack of the task before.
 """
 
@@ -213,7 +213,7 @@ class Contents:
         outputs = table.kind.rows_in(_OUTPUTS)
         backward = np.sort(table.start[self.phases.rows_of(Phase.BACKWARD)])
         next_update, next_backward = _next_after(table.start, updates), _next_after(table.start, backward)
-        # MindSpore's common-subexpression elimination gives operators of the update the scope of a model layer.
+        # MindSpore's common-subexpression elimination assigns operators of the update to the scope of a model layer.
         after_backward = ~self._eager & (next_update != NEVER_FREED) & (next_backward >= next_update)
         kept = (next_backward < table.end) | (len(backward) == 0)
         forward = outputs & (phase == phase_code(Phase.FORWARD)) & ~after_backward

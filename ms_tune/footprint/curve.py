@@ -39,7 +39,7 @@ class Curve:
     footprint: NDArray[np.int64]
     rows: NDArray[np.int64]  # the rows that count as live memory
     # Rows whose `actual_used_memory` differs from the sum of their pool's live blocks. If there are any, the trace
-    # lacks rows or MindSpore counted in another way.
+    # lacks rows or MindSpore counted differently.
     mismatches: NDArray[np.int64]
 
     @property

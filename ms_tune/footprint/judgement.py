@@ -116,7 +116,7 @@ def collect_terms(
 ) -> VerdictTerms:
     """Return the terms of a trace: from the command line, then from the record of its run, then from its log.
 
-    ``most`` is the user's limit of the pool, whatever the device.
+    ``most`` is the user's limit of the pool, regardless of the device.
     """
     run, names, folder = find_run_record(files.blocks)
     record, doubt = run.rank_of(names), run.doubt_about(names)

@@ -217,7 +217,7 @@ def _label_by_scopes(
 
 
 def find_weight_casts(table: Table) -> NDArray[np.bool_]:
-    """Return which blocks are weights cast to another format; none of the layer's input goes into them."""
+    """Return which blocks are weights cast to another format; they do not depend on the layer's input."""
     casts = table.node.rows_matching(lambda path: parse_operator(path) == "Cast")
     weights = np.flatnonzero(table.kind.rows_in(["Weight"]))
     used = [np.array(parse_users(table.users[row]), np.int64) for row in weights.tolist() if row in table.users]

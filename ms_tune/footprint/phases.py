@@ -104,7 +104,7 @@ class Phases:
         in_graphs = ~eager & table.kind.rows_in(_GRAPH_KINDS)
         scoped = set(np.unique(table.node.codes[in_graphs]).tolist())
         by_scope = [_read_scope_phase(path) if code in scoped else None for code, path in enumerate(table.node.values)]
-        # The phase of each block by its own stack, scope or operator.
+        # The phase of each block by the stack, scope or operator of the block alone.
         self.own_codes: NDArray[np.int8] = np.where(eager, _phase_codes(by_stack)[table.stack.codes], 0).astype(np.int8)
         self.own_codes = np.where(in_graphs, _phase_codes(by_scope)[table.node.codes], self.own_codes).astype(np.int8)
         by_operator = _phase_codes([_read_operator_phase(name) for name in table.node.values])[table.node.codes]

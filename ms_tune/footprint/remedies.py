@@ -45,7 +45,7 @@ _DEAD = 3  # kinds of unused blocks that are named per moment
 
 
 class Method(Record):
-    """A way to need less memory, as the file of methods defines it."""
+    """A method to reduce memory, as defined in the file of methods."""
 
     name: str  # its name for scripts
     method: str  # how its effect is computed; empty: from the blocks that `takes` selects

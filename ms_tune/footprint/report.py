@@ -186,7 +186,7 @@ class MemoryRequest(JudgedRequest):
 
     Attributes:
         ranks: The ranks to look at; empty for all.
-        limit_bytes: Usable memory of the pool, whatever the device.
+        limit_bytes: Usable memory of the pool, regardless of the device.
         with_graph: Whether to read ``tracker_graph.ir``, the slowest file.
     """
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class RankReport:
     """The analysis of one rank."""
 
-    files: RankFiles  # where it comes from
+    files: RankFiles  # the files that it was read from
     rank: int | None  # its number; None if unknown
     table: Table  # the blocks on the device
     contents: Contents  # their categories
@@ -49,7 +49,7 @@ class RankReport:
     spans: tuple[StepSpan, ...]  # the phases over time, few enough for a picture
     lifetimes: Lifetimes  # how long blocks live
     map: AddressMap  # the address space at the peak
-    peak: PeakBreakdown  # the memory at the peak, taken apart
+    peak: PeakBreakdown  # the memory at the peak by layer, category and other groups
     activations: tuple[LayerActivations, ...]  # activations of the layers at the peak
     recompute: RecomputeSaving  # the saving of full recomputation of all layers
     theory: Theory  # expected memory of weights, gradients and optimizer state

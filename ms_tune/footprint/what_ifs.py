@@ -255,7 +255,7 @@ def keep_fewer_in_flight(table: Table, contents: Contents, curve: Curve, _cells:
     sizes = Counter[int]()
     for run, together in runs:
         sizes[together] += int(table.size[run].sum())
-    # Take the number with most bytes; an operator that runs twice per micro-batch has twice as many blocks.
+    # Use the number with the most bytes; an operator that runs twice per micro-batch has twice as many blocks.
     flying = sizes.most_common(1)[0][0] if runs else 1
     each = [(run, together // flying) for run, together in runs if together % flying == 0]
     batches = Counter(len(run) // times for run, times in each).most_common(1)[0][0] if each else 0

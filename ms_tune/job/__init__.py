@@ -52,7 +52,7 @@ def load_job(
         dialect: Its dialect; None to recognise it.
         framework_version: Its release; None for that of the surrounding checkout, the installed one, or the default.
         layers: The number of layers, for a config that does not state it.
-        model_config: The model's ``config.json``, or its folder, if it is not where the config says.
+        model_config: The model's ``config.json``, or its folder, if it is not at the path in the config.
 
     Raises:
         ConfigError: The file cannot be read, or is not one YAML mapping of a reasonable size.
@@ -91,7 +91,7 @@ class Job:
         dialect: Its dialect, if the user names it; None to recognise it.
         version: Its release, if the user names it; None to determine it.
         layers: The number of layers, for a config that does not state it.
-        model_config: The model's ``config.json``, or its folder, if it is not where the config says.
+        model_config: The model's ``config.json``, or its folder, if it is not at the path in the config.
         release: The release, if already known; it overrides ``version``.
     """
 

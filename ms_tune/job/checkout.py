@@ -78,7 +78,7 @@ class Checkout:
         return self.releases if self.framework == framework else ()
 
     def nearest_release(self, dialect: Dialect) -> tuple[str, str] | None:
-        """Return the supported release of a dialect nearest to its own, and its stated version; None if that is unknown."""
+        """Return the supported release of a dialect nearest to the repository's version, and that version; None if it is unknown."""
         framework, among = load("releases")[dialect.value]["framework"], served(dialect)
         own = [(release, release) for release in self.releases_of(framework)] or [
             (found[1], version)
@@ -92,7 +92,7 @@ class Checkout:
 
     @cached_property
     def _versions(self) -> tuple[tuple[str, bool], ...]:
-        """Return the versions that it states, by precedence; each with whether it comes from git."""
+        """Return the versions that the repository states, by precedence, each with whether it comes from git."""
         head = read_git_head(self.root)
         names = (*head.tags, *([head.branch] if head.branch and _RELEASE_BRANCH.fullmatch(head.branch) else ()))
         texts = (read_source_text(self.root / name.format(package=self.package)) for name in _VERSION_FILES)

@@ -1,4 +1,4 @@
-"""Detect the framework of a config: by keys that only one framework knows, and by the number of keys it knows.
+"""Detect the framework of a config: by keys that only one framework defines, and by the number of keys that it defines.
 
 A key is evidence for a dialect only if its content matches, too: many programs have ``training:``, but few have
 ``local_batch_size`` in it. A file is not of a dialect if that does not know most of its keys; files of other programs have
@@ -162,7 +162,7 @@ def _fits(value: object, dialect: Dialect, name: str) -> bool:
 
 
 def _is_other_form(data: object, dialect: Dialect) -> bool:
-    """Return whether it has the form of MindSpeed-Core-MS's command line, which has its own check."""
+    """Return whether it has the form of MindSpeed-Core-MS's command line, which another check covers."""
     return dialect is Dialect.MINDSPEED_MS and all(
         isinstance(data, dict) and isinstance(data.get(name), dict) for name in ("model_parallel", "language_model")
     )

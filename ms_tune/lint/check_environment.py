@@ -220,7 +220,7 @@ def misspelt(context: CheckContext) -> Iterator[Violation]:
 
 
 def _similar(context: CheckContext, name: str) -> str:
-    """Return the documented variable that was probably intended; empty if the script uses the name as its own."""
+    """Return the documented variable that was probably intended; empty if the script uses the name for its own purposes."""
     if len(name) < _SHORT or name.startswith(_ALSO_READ) or name != name.upper():
         return ""
     similar = closest(name, (one for one in variables() if len(one) >= _SHORT), _NEARLY)

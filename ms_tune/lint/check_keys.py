@@ -206,7 +206,7 @@ def _find_dissimilar_sections(context: CheckContext, path: KeyPath, known: froze
         return frozenset()
     inside = {name: by_section(context.dialect).get((*map(str, path[:-1]), name), {}) for name in known}
     others = [name for name, inner in inside.items() if inner and inner.keys().isdisjoint(value)]
-    surely = closest(str(path[-1]), others, _MUCH_ALIKE)  # such a key is misspelt, whatever the section contains
+    surely = closest(str(path[-1]), others, _MUCH_ALIKE)  # such a key is misspelt, regardless of the section's content
     return frozenset(others) - {surely}
 
 

@@ -38,7 +38,7 @@ _OPT_IN = re.compile(r"determin|reprod|debug|sync|block", re.IGNORECASE)
 def find_settings(context: CheckContext) -> Iterator[Violation]:
     """Report a setting made by a ``keyword`` of ``set_context`` with a ``value``, or by a ``call`` with a ``first`` argument.
 
-    Without ``first`` any call counts. ``unless-asked`` excludes settings under a switch of the code's own.
+    Without ``first`` any call counts. ``unless-asked`` excludes settings that a switch in the code enables.
     """
     module, options = module_of(context.source), context.options
     for call, name in module.calls:

@@ -128,7 +128,7 @@ class Check:
 
     @property
     def remedy(self) -> str:
-        """Return where the job's remedy fixes an error without its own fix: ``anywhere``, at its ``place``, or ``never``."""
+        """Return where the job's remedy fixes an error of a check without a fix: ``anywhere``, at its ``place``, or ``never``."""
         return str(self._row["remedy"])
 
     @cached_property

@@ -45,8 +45,8 @@ def fix_of(
 ) -> tuple[Fix | None, Message | None]:
     """Return the fix of a finding, not yet verified, or the reason why the check's fix does not apply.
 
-    In a config with bases, only its own settings can be fixed. A key to remove must not be in any base, or it would still
-    count.
+    In a config with bases, only settings in the file itself can be fixed. A key to remove must not be in any base, or it
+    would still count.
     """
     source = job.source
     if check.severity is Severity.ERROR and not check.fixes and not violation.changes and check.remedy != "never":
@@ -67,7 +67,7 @@ def fix_of(
 
 
 def _with_remedy(check: Check, job: Job, violation: Violation) -> Violation:
-    """Attach the job's remedy to an error without its own fix, if the remedy changes the place of the error.
+    """Attach the job's remedy to an error without a fix, if the remedy changes the place of the error.
 
     This fix is never safe: only the author knows which of several values was intended.
     """
@@ -247,7 +247,7 @@ def move_key(
     """Return the changes and edits that move a key after the last key of an existing section that does not contain it.
 
     Raises:
-        EditRefusedError: One of the two is not written as lines of its own, or takes part in anchors and aliases.
+        EditRefusedError: One of the two does not consist of complete lines, or takes part in anchors and aliases.
     """
     target = (*section, path[-1])
     values = source.get(section)

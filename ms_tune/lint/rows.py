@@ -112,7 +112,7 @@ def row_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of an entry that are needed to select and run its check, in a form that loads quickly.
 
     Raises:
-        ValueError: An expression is invalid, or a function is not in a room of checks.
+        ValueError: An expression is invalid, or a function is not in a folder of checks.
     """
     row = {name: entry.get(name, default) for name, default in _AS_IT_IS.items()}
     tests = entry["test"] if isinstance(entry["test"], list) else [entry["test"]]
@@ -143,7 +143,7 @@ def _function_of(name: str) -> list[str]:
 
 
 def _keys_of(test: Mapping[str, Any]) -> list[str]:
-    """Return the keys without which a test finds nothing, wherever they are; empty if this cannot be determined."""
+    """Return the keys without which a test finds nothing, at any path; empty if this cannot be determined."""
     if "about" in test:
         return list(test["about"])
     patterns = [parse_path(path) for path in _listed(test.get("each", test.get("paths", test.get("path", []))))]

@@ -103,7 +103,7 @@ def _opposites(checks: Iterable[Check]) -> dict[str, str]:
 
 
 def unfolded(text: Text) -> Text:
-    """Return a text without the spaces that folding has put into its Chinese version."""
+    """Return a text without the spaces that YAML folding has inserted into its Chinese version."""
     return Text(text.en, _FOLDED.sub("", text.zh))
 
 

@@ -36,7 +36,7 @@ class SizeChange(Record):
 
 
 class RankComparison(Record):
-    """One rank of both runs, each at its own peak."""
+    """One rank of both runs, each at the peak of that run."""
 
     before: RankReport  # the rank in the first run
     after: RankReport  # the same rank in the second
@@ -59,7 +59,7 @@ class Comparison(Record):
 
 
 def compare_reports(before: MemoryReport, after: MemoryReport) -> Comparison:
-    """Compare two runs, rank by rank; single ranks are compared whatever their numbers are."""
+    """Compare two runs, rank by rank; single ranks are compared regardless of their numbers."""
     if len(before.ranks) == len(after.ranks) == 1:
         return Comparison((compare_ranks(before.ranks[0], after.ranks[0]),), (), ())
     first = {rank.rank: rank for rank in before.ranks}

@@ -1,1 +1,1 @@
-"""Compute what each layer of a config recomputes and swaps, and convert, expand or compare such plans."""
+"""Compute the recomputation and swap of each layer of a config, and convert, expand or compare such plans."""

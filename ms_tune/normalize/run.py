@@ -1,4 +1,4 @@
-"""Compute the layer plan of a config in any dialect: what each layer recomputes and swaps."""
+"""Compute the layer plan of a config in any dialect: the recomputation and swap of each layer."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _plan_program(path: Path, command: ProgramArguments, checkout: Checkout | No
     return ProgramPlan(command.launch.name, line, plan._replace(read_from=read))
 
 
-# Arguments that use the recompute settings in ways that the layer plan does not show.
+# Arguments that change the meaning of the recompute settings, which the layer plan does not show.
 _USED_OTHERWISE = (
     *("adaptive_memory_optimization", "adaptive_recompute_device_swap", "adaptive_recompute_device_size"),
     *("recompute_module_list", "smart_swap", "swap_layer_input"),

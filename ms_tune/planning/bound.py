@@ -1,9 +1,9 @@
 """Compute a lower bound of any plan's step time: a linear relaxation with cuts, and an integer program for small pipelines.
 
-The step time is the maximum of many linear functions of the plan, one for each path through the passes. A few of them suffice:
-solve, simulate the solution, add its longest path and the longest path through each cell, until no longer one is found. The bound
-is valid for *every* plan, whichever paths were added. It is computed from the dual solution, so it is valid for whatever the
-solver returns. With integer layers, the same loop proves that no plan is better than a given one.
+The step time is the maximum of many linear functions of the plan, one for each path through the passes. A few of them
+suffice: solve, simulate the solution, add its longest path and the longest path through each cell, until no longer one is
+found. The bound is valid for *every* plan, whichever paths were added. It is computed from the dual solution, so it is
+valid for any result of the solver. With integer layers, the same loop proves that no plan is better than a given one.
 """
 
 from __future__ import annotations

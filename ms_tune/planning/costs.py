@@ -42,7 +42,7 @@ class PassMoment:
     """Micro-batches in flight on a stage right before a backward pass."""
 
     in_flight: tuple[int, ...]  # per chunk
-    chunk: int  # the chunk whose backward pass comes next
+    chunk: int  # the chunk of the next backward pass
     # Per chunk, whether its last pass was a backward one; all False if the table has no lingering memory.
     back: tuple[bool, ...]
 

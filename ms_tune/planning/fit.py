@@ -402,7 +402,7 @@ class FitRequest:
         limit_bytes: Memory limit of a stage, instead of the table's.
         sapp: The pipeline of the layers, if the file has SAPP's layers.
         clock: The user's measurements.
-        swap_bandwidth: Bytes per second to the host, and as many back.
+        swap_bandwidth: Bytes per second to the host, and the same number back.
     """
 
     effort: Effort = Effort.NORMAL

@@ -1,6 +1,6 @@
 """Define the protocol of replayed pools, replay a workload in one, and compare the result with the trace.
 
-A pool makes up its own addresses. Units (memory taken from the device at once) are at descending addresses, as in
+A pool assigns invented addresses. Units (memory taken from the device at once) are at descending addresses, as in
 MindSpore's simulation.
 """
 
@@ -121,7 +121,7 @@ class Mismatches(Record):
 
 
 def replay_workload(work: Workload, pool: Pool) -> Replay:
-    """Replay a workload in a fresh pool."""
+    """Replay a workload in a new pool."""
     state, addresses = pool.state, [0] * len(work.requests)
     used, actual, reserved = addresses.copy(), addresses.copy(), addresses.copy()
     for event in _serve_requests(work, pool, addresses):

@@ -69,7 +69,7 @@ class _Guess:
 
 
 def make_pool(settings: MindSporeSettings, *, older: bool) -> Pool:
-    """Return a fresh MindSpore pool; with vmm always the newer one, because the older one does not support it."""
+    """Return a new MindSpore pool; with vmm always the newer version, because the older one does not support it."""
     return MindSporeBestFitPool(settings) if older and settings.vmm is Vmm.OFF else MindSporePool(settings)
 
 

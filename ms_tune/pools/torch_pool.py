@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class TorchPool:
     """The caching allocator.
 
-    ``bases`` are the addresses of the segments in order of allocation, if known. Among free blocks of one size the
-    lowest address wins, so a recorded run is only reproduced with its own addresses. Without them, and once they are
-    used up, segments are at ascending addresses.
+    ``bases`` are the addresses of the segments in order of allocation, if known. Among free blocks of one size the lowest
+    address wins, so a recorded run is only reproduced with the recorded addresses. Without them, and once they are used
+    up, segments are at ascending addresses.
     """
 
     def __init__(self, settings: TorchSettings, bases: Iterable[int] = ()) -> None:
@@ -78,7 +78,7 @@ class TorchPool:
         return block
 
     def allocate_batch(self, requests: Sequence[Request]) -> list[int]:
-        """Serve the requests one by one: this allocator has no continuous allocation."""
+        """Serve the requests one by one: this allocator has no contiguous batch allocation."""
         return [self.allocate(request) for request in requests]
 
     def free(self, address: int) -> None:
@@ -110,7 +110,7 @@ class TorchPool:
         return {block.address: (block.size, block.live) for block in self._space.blocks.values() if block.mapped}
 
     def state_key(self) -> object:
-        """Return the state that determines placements, except the ages of free blocks: pools with equal keys behave alike."""
+        """Return the state that determines placements, except the ages of free blocks: pools with equal keys behave identically."""
         return self._top, {
             block.address: (
                 *(block.size, block.live, block.mapped),

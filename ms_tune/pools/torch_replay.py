@@ -145,7 +145,7 @@ class ReplayDifference:
 class TorchReplay:
     """The comparison of a recording with its replay."""
 
-    settings: TorchSettings  # those that reproduce all of it, or the most
+    settings: TorchSettings  # the settings that reproduce all of the recording, or the largest part
     start: Start  # the state before the first event
     allocations: int = 0  # number of allocations
     differences: int = 0  # number of allocations, releases and final blocks that differ; 0 if the replay is exact
@@ -171,7 +171,7 @@ class TorchReplay:
 def replay_recording(
     device: DeviceTrace, told: TorchSettings, on_progress: Callable[[float], None] = lambda _: None
 ) -> TorchReplay:
-    """Replay one device's events with settings of CUDA and of an NPU until one is exact; ``told`` are the snapshot's."""
+    """Replay one device's events with settings of CUDA and of an NPU until one is exact; ``told`` are the settings in the snapshot."""
     foreign = _find_foreign_block(device)
     if foreign is not None:
         return _contradicted_replay(device, told, foreign)
@@ -405,7 +405,7 @@ class TorchOutcome:
     reserved_peak_bytes: int  # the largest number of reserved bytes
     reserved_end_bytes: int  # reserved bytes at the end
     over_limit: bool  # whether it needs more than the memory limit
-    # Reserved bytes after an event (-1: before the first), wherever they change.
+    # Reserved bytes after an event (-1: before the first), after each change.
     reserved_curve: tuple[tuple[int, int], ...]
 
 

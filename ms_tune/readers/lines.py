@@ -176,7 +176,7 @@ _LONGEST_SHOWN = 64 * 1024  # bytes; the rest is left out
 _BLOCK = 1024**2  # bytes per read; more would not fit into a processor's cache
 _SAMPLE = 64 * 1024  # bytes at the start of a block that decide whether many lines have a word
 _MANY = 1024  # bytes per line with a word, below which all lines are checked one by one
-_MAX_LINE = 1024**2  # bytes; the rest is a line of its own
+_MAX_LINE = 1024**2  # bytes; the rest counts as another line
 
 
 def find_logs(path: Path) -> list[Path]:

@@ -345,7 +345,7 @@ class TrainingLog(Record):
     runs: tuple[LoggedTraining, ...]
     damaged: tuple[int, ...] = ()  # the first lines with a step that has too few values
     damaged_count: int = 0  # number of such lines
-    dropped: int = 0  # steps beyond the maximum, which were not kept
+    dropped: int = 0  # steps above the maximum number, which are not stored
     orphans: int = 0  # lines with a rate but without a step before them
     cut_off: bool = False  # the file ends in the middle of a line
 

@@ -4,7 +4,7 @@ The log mixes lines of MindSpore, Python and the training script; the lines of t
 formats are those of MindSpore 2.3 to 2.10 (``ascend_memory_adapter.cc``, ``ascend_two_pointer_mem_adapter.cc``).
 
 MindSpore 2.7 to 2.10 log each communication group of a simulation as a warning (``collective_manager.cc``,
-``InitializeDummyCommLib`` and ``CreateSimulationGroup``), whether it is used or not and whoever creates it: the
+``InitializeDummyCommLib`` and ``CreateSimulationGroup``), whether it is used or not and regardless of its creator: the
 program, its framework, or the compiler that splits a graph over ranks. Groups of other ranks are logged, too. The
 operations on them are in ``comm_execute_order.csv``.
 """

@@ -1,4 +1,4 @@
-"""Store a trace as columns, so that going through a hundred thousand rows takes milliseconds.
+"""Store a trace as columns, so that iterating over a hundred thousand rows takes milliseconds.
 
 A :class:`Table` contains the rows of one ``memory_block.csv``, one array per column. Missing numbers are :data:`NONE`.
 Texts and stacks are stored once: their columns are indices into a tuple of distinct values.

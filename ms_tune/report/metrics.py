@@ -38,7 +38,7 @@ _TIME, _LOSS = "#3b6fb6", "#b5651d"
 
 
 def show_verdicts(report: MetricsReport, console: Console) -> None:
-    """Show one line per run that says whether its figures are reliable."""
+    """Show one line per run that states whether its figures are reliable."""
     for run in report.runs:
         _show_verdict(run, report, _short_title(run, report, console), console)
 

@@ -85,7 +85,7 @@ def show_replay(report: TorchReport, console: Console) -> None:
 
 
 def proof_lines(report: TorchReport) -> list[Message]:
-    """Return lines that say whether the figures are proved."""
+    """Return lines that state whether the figures are proved."""
     replay, reason = report.replay, report.refused_because
     unknown = [report.passed_over] if report.passed_over is not None else []
     if not len(report.device.events):

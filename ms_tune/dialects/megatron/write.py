@@ -1,4 +1,4 @@
-"""Find arguments of MindSpeed-LLM's programs that reproduce a plan for every layer, or come as close as possible.
+"""Find arguments of MindSpeed-LLM's programs that reproduce a plan for every layer, or the closest possible ones.
 
 Arguments express less than lists: recomputation counts the same number of layers in every chunk, and layers are split
 evenly except with ``--num-layer-list`` and no-op layers. So candidates are compared by the framework's own rules
@@ -155,7 +155,7 @@ def _modules(found: MegatronInputs, wanted: Sequence[Act]) -> Iterator[Mapping[s
 
 
 def _best(inputs: MegatronInputs, ways: Iterable[Mapping[str, object]], wanted: Sequence[Act]) -> MegatronInputs:
-    """Return the arguments with the first of the ways that leaves the fewest differing layers; unchanged if none is better."""
+    """Return the arguments for the placement with the fewest differing layers; the unchanged ones if none is better."""
     every = [inputs, *(replace(inputs, **way) for way in ways)]  # type: ignore[arg-type]  # fields by their names
     return min(every, key=lambda one: _differing(one, wanted))
 
@@ -305,7 +305,7 @@ def canonical(inputs: MegatronInputs) -> Mapping[str, object]:
 
 
 def same_layers(one: LayerPlan, other: LayerPlan) -> bool:
-    """Return whether two plans place and recompute every layer in the same way."""
+    """Return whether two plans place and recompute every layer identically."""
     return other.failure is None and (one.placement, one.layers) == (other.placement, other.layers)
 
 

@@ -1,4 +1,4 @@
-"""Settings that MindFormers' static graph accepts silently although they are probably mistakes.
+"""Report settings that MindFormers' static graph accepts silently although they are probably mistakes.
 
 None of these stops the framework; those that do are checked with the rules
 (:mod:`ms_tune.dialects.mindformers.recompute`).

@@ -1,4 +1,4 @@
-r"""Determine what operator patterns match in the layers of the models that MindFormers trains.
+r"""Match operator patterns with the layers of the models that MindFormers trains.
 
 Patterns are matched as in ``LayerSetting.set_pattern_recompute`` and ``set_pattern_swap``: every segment but the last
 selects child cells by name, the last one selects operators and, where allowed, cells. The framework's log lines for

@@ -233,7 +233,7 @@ def _plan_of_run(job: JobView, startup: Startup, *, legacy: bool) -> LayerPlan |
     except MsTuneError:
         return None
     stages, model = startup.stages, job.model
-    # Models differ in how they read the layer count or the offset; give up in these cases.
+    # Models differ in how they read the layer count or the offset; return None in these cases.
     differs = bool(model.mtp_layers) or model.value("offset") in (None, UNKNOWN)
     if stages is None or inputs.stage_num or inputs.start_stage or (legacy and differs and stages != 1):
         return None

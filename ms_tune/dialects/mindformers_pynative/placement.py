@@ -20,7 +20,7 @@ Modules: TypeAlias = "Mapping[int, Sequence[str]]"
 
 
 class PynativeInputs(Record):
-    """The inputs of the plan; types are those that the framework has checked when loading the config."""
+    """The inputs of the plan; the framework has checked their types when loading the config."""
 
     layers: int  # without multi-token prediction
     mtp_layers: int = 0  # multi-token prediction layers

@@ -283,6 +283,6 @@ class LayerPlacer:
 
 
 def divide(layers: int, parts: int) -> list[int]:
-    """Divide layers evenly; the remainder goes, one each, to the parts just before the last."""
+    """Divide layers evenly; each of the parts just before the last gets one layer of the remainder."""
     share, rest = divmod(layers, parts)
     return [share + (parts - 1 - rest <= part < parts - 1) for part in range(parts)]

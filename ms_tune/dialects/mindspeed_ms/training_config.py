@@ -127,7 +127,7 @@ def _read_shape(model: Section, moe: Section, path: Path) -> ModelShape:
 
 
 def _heads_first(model: Section) -> bool:
-    """Return whether heads come first (``ParallelAttention`` in ``legacy/model/transformer.py``): not for the layout ``SBH``."""
+    """Return whether the heads axis comes first (``ParallelAttention`` in ``legacy/model/transformer.py``): not for the layout ``SBH``."""
     arguments = model.raw("fa_config")
     return not (isinstance(arguments, dict) and arguments.get("input_layout") == "SBH")
 

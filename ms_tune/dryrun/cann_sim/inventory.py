@@ -1,4 +1,4 @@
-"""Find what the installed Ascend plug-in needs from CANN (libraries, and linked or looked-up names), and write substitutes."""
+"""Find the libraries and names (linked or looked up) that the installed Ascend plug-in needs from CANN, and write substitutes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Inventory:
 
 
 def take_inventory(mindspore: Path) -> Inventory:
-    """Return what the Ascend plug-in in the package folder ``mindspore`` needs; FileNotFoundError without a plug-in."""
+    """Return the names that the Ascend plug-in in the package folder ``mindspore`` needs; FileNotFoundError without a plug-in."""
     plugin = mindspore / "lib" / "plugin"
     if not (plugin / "libmindspore_ascend.so.2").is_file():
         raise FileNotFoundError(plugin / "libmindspore_ascend.so.2")

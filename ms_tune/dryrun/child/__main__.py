@@ -95,7 +95,7 @@ def _report_ends(parent: socket.socket, tasks: dict[int, int]) -> None:
 
 def _become_task(folder: str, name: str, environment: dict[str, str]) -> None:
     # Make this process like one that was started for the task: its own process group, folder, log and environment. The
-    # log begins with the output of the imports, as in a process that runs them itself.
+    # log begins with the output of the imports, as in a process with its own imports.
     os.setsid()
     os.chdir(folder)
     said = os.pread(1, os.fstat(1).st_size, 0)

@@ -36,9 +36,9 @@ _DISPATCHER = "alltoall"
 def _serve_any_number_of_experts() -> None:
     # Let MindFormers simulate a mixture of experts whose number does not divide the tokens of a sequence. In simulation
     # the router's choices are unknown, so MindFormers (1.8 to 2.1) gives every expert the same number, and rejects a
-    # config if they do not divide evenly (``__post_init__`` in parallel_core/transformer_config.py): for example 160 or
-    # 192 experts and sequences of 4096 tokens, which train on devices. Here the first experts get one token more than
-    # the others. Configs that MindFormers can simulate are left to it.
+    # config if its tokens do not divide evenly (``__post_init__`` in parallel_core/transformer_config.py): for example
+    # 160 or 192 experts and sequences of 4096 tokens, which train on devices. Here the first experts get one token more
+    # than the others. Configs that MindFormers can simulate are left to it.
     if not hasattr(MoEAlltoAllTokenDispatcher, _EVEN):  # MindFormers 1.6 reads the router's result
         return
     settle = TransformerConfig.__post_init__

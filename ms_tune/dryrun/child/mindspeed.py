@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mindspore import Type
 
-# The modules' names in MindSpeed-Core-MS r0.1.0, and in the MindFormers package that it came from.
+# The modules' names in MindSpeed-Core-MS r0.1.0, and in the MindFormers package in which it was developed.
 _PLACES = {
     "mindspeed_ms": {
         "config": "mindspeed_ms.core.config",

@@ -164,7 +164,7 @@ class LauncherCall:
     program: str  # the program that every rank runs
     arguments: tuple[str, ...]  # the program's own arguments
     names_local_rank: bool = False  # every rank also gets the argument `--local-rank`
-    changes: tuple[SettingChange, ...] = ()  # its own options that were read differently than by the launcher
+    changes: tuple[SettingChange, ...] = ()  # options of the launcher that were interpreted differently
 
 
 class _OptionParser(ArgumentParser):

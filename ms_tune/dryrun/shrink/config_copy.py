@@ -46,7 +46,7 @@ class ConfigCopy:
         return default if node is None else node
 
     def set(self, path: str, value: object) -> None:
-        """Set a value; missing sections on the way are created."""
+        """Set a value; create missing sections of the path."""
         *parents, last = path.split(".")
         node = self.data
         for part in parents:

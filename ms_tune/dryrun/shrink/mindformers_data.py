@@ -201,9 +201,9 @@ def _reads_whole_batches(config: ConfigCopy) -> bool:
 def replace_data_set(config: ConfigCopy, made: tuple[Column, ...], samples: int) -> None:
     """Keep only the settings of the user's data set that MindFormers reads before building one: the real one is never built.
 
-    From its kind and its masks MindFormers determines the columns, how they are split over the ranks, and whether one rank
-    reads for others (``_train_dataset_preprocess``). A Megatron data set is cut after its samples
-    (``_train_dataset_postprocess``): at least as many as all ranks read.
+    From its kind and its masks MindFormers determines the columns, how they are split over the ranks, and whether one
+    rank reads for others (``_train_dataset_preprocess``). A Megatron data set is cut after its samples
+    (``_train_dataset_postprocess``): at least the number that all ranks read.
     """
     named = config.get("train_dataset.data_loader", {})
     loader = named if isinstance(named, dict) else {}

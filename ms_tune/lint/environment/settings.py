@@ -76,7 +76,7 @@ class Environment:
         return self.source_as(EnvironmentSource)
 
     def source_as(self, kind: type[Source]) -> Source:
-        """Return the same as a subclass, which defines its own fixes."""
+        """Return the same settings as a subclass, which defines other fixes."""
         lines = Document(self.text, self.path)
         entries: dict[str | int, NodeEntry] = {}
         data: dict[str, str] = {}
@@ -173,7 +173,7 @@ class EnvironmentSource(CodeSource):
         for change in (change for fix in fixes for change in fix.changes):
             last = max(index for index, one in enumerate(expected) if one[0] == change.path[0])
             if expected[last][1] not in (self.data[change.path[0]], change.value):
-                return False  # another fix gives the variable another value
+                return False  # another fix sets another value for the variable
             expected[last] = (expected[last][0], str(change.value), *expected[last][2:])
         try:
             fixed = self.with_text(apply_edits(self.text, (edit for fix in fixes for edit in fix.edits)))

@@ -1,4 +1,4 @@
-"""Find the functions that take a training step, whatever their names, and the code that is compiled to a graph.
+"""Find the functions that take a training step, regardless of their names, and the code that is compiled to a graph.
 
 A step is recognised by its calls: of a function made by ``value_and_grad`` or similar, of an optimizer, or of another
 function that takes a step. Names are followed within one file only.
@@ -113,7 +113,7 @@ def _last_two(node: ast.AST) -> str:
 
 @lru_cache(maxsize=2)
 def is_graph_only(module: Module) -> bool:
-    """Return whether a file is only for the static graph, which has its own rules for computing, keeping and freeing values.
+    """Return whether a file is only for the static graph, whose rules for computing, keeping and freeing values differ.
 
     Either it sets this mode and no other (``set_context(mode=GRAPH_MODE)``), or it splits operators over devices
     (``self.mul.shard(((1, 1), (1, 1)))``) or uses parts of MindFormers that do, which only graphs support.

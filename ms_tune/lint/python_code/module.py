@@ -332,7 +332,7 @@ def _parents(tree: ast.Module) -> tuple[dict[ast.AST, ast.AST], dict[ast.AST, tu
 
 
 def _children(node: ast.AST) -> list[ast.AST]:
-    """Return the children of a node, without ``Load()``, ``Add()`` and the like, which are as many as the names."""
+    """Return the children of a node, without ``Load()``, ``Add()`` and the like, which are as numerous as the names."""
     found: list[ast.AST] = []
     for name in _fields(type(node)):  # type: ignore[arg-type] # a class does have a hash
         value = getattr(node, name, None)

@@ -282,8 +282,8 @@ class LatentSelfAttention(nn.Cell):
     def heads_of(self, x: Tensor, tables: Tables) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values.
 
-        The result of each step stays alive until the last step, as in ``get_query_key_value_tensors``: therefore each result
-        has its own name here.
+        The result of each step stays alive until the last step, as in ``get_query_key_value_tensors``: therefore each
+        result has a separate name here.
         """
         latent = self.latent
         mixed = self.linear_qkv(x)

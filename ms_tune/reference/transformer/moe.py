@@ -54,8 +54,8 @@ class Activation(nn.Cell):
 
 
 def _apply_activation(function: Activation, x: Tensor) -> Tensor:
-    # Apply the function; for an unfused gated one only one half goes through it. So the product of both halves is outside the
-    # recomputation of ``activation_func`` (``pynative/transformers/mlp.py``, 2.1).
+    # Apply the function; an unfused gated function is applied to one half only. So the product of both halves is
+    # outside the recomputation of ``activation_func`` (``pynative/transformers/mlp.py``, 2.1).
     if function.name != "swiglu":
         return function(x)
     gate, value = mint.chunk(x, 2, dim=-1)

@@ -313,7 +313,7 @@ class ShardedWeights:
         self.sharder.reducer.sums_copies = last
 
     def take(self, weights: Sequence[Parameter], gradients: Sequence[Tensor]) -> None:
-        """Do nothing: hooks have taken every gradient."""
+        """Do nothing: hooks have already read every gradient."""
 
     def finish_backward(self, chunk: int, *, last: bool) -> None:
         """Reduce the gradients of a backward pass."""

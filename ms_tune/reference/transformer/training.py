@@ -131,8 +131,8 @@ def _count_receives(schedule: Sequence[PipelinePass], heads: Collection[int]) ->
 class _Recorded(nn.Cell):
     """One forward pass, kept for its backward pass.
 
-    Each pass needs its own cell: MindSpore finds the recorded pass by the cell (as ``ModelWithLoss`` of MindSpeed-Core-MS
-    r0.1.0, core/pipeline_parallel/schedules.py).
+    Each pass needs a separate cell: MindSpore finds the recorded pass by the cell (as ``ModelWithLoss`` of
+    MindSpeed-Core-MS r0.1.0, core/pipeline_parallel/schedules.py).
     """
 
     def __init__(self, network: ChunkNetwork) -> None:

@@ -402,7 +402,7 @@ class CommandFollower(Settings):
 
     @contextmanager
     def _at_position(self, place: ScriptPlace) -> Iterator[None]:
-        """Give everything found in a nested script the position of the command that runs it."""
+        """Assign to everything found in a nested script the position of the command that runs it."""
         started, unknown = len(self.started), len(self.unknown)
         yield
         self.started[started:] = [replace(one, place=place) for one in self.started[started:]]

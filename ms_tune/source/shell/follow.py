@@ -2,7 +2,7 @@
 
 Where a condition is unknown, every branch is followed; variables that the branches set differently are unknown
 afterwards. A loop over known words is followed round by round; in any other loop, variables that change are unknown
-inside and after it. Every known value is therefore the value in bash, whichever branches are taken.
+inside and after it. Every known value is therefore the value in bash, regardless of the branches that run.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ def _is_mistaken(launcher: Launcher, words: Sequence[Argument]) -> bool:
 
 
 def _is_program(word: Argument) -> bool:
-    """Return whether a word ends in ``.py``, as ``$BASE/pretrain_gpt.py`` does, whatever precedes it."""
+    """Return whether a word ends in ``.py``, such as ``$BASE/pretrain_gpt.py``, regardless of the part before it."""
     last = word.pieces[-1] if word.pieces else None
     return last is not None and last.text.endswith(".py")
 

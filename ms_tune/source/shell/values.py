@@ -41,7 +41,7 @@ class Unknown:
 
     reason: Reason  # why
     name: str  # the variable, the command or the words in question
-    place: ScriptPlace  # position where the value would come from
+    place: ScriptPlace  # position that would provide the value
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Piece:
 
     text: str  # the characters; empty if unknown
     place: ScriptPlace  # position in the script; its text equals `text` unless quotes or arithmetic are involved
-    via: tuple[str, ...] = ()  # the variables through which it came, innermost first
+    via: tuple[str, ...] = ()  # the variables through which it was passed, innermost first
     quoted: bool = False  # whether it is quoted where it is used
     unknown: Unknown | None = None  # why it is unknown, if it is
     several: bool = False  # whether it represents any number of array elements, which quotes do not join
@@ -68,7 +68,7 @@ class Piece:
         return Piece(self.text[start:end], place, self.via, self.quoted)
 
     def through(self, name: str, *, quoted: bool) -> Piece:
-        """Return the piece after it has passed through a variable."""
+        """Return the piece with a variable added to those through which its value was passed."""
         via = (*self.via, name)
         return Piece(self.text, self.place, via, quoted and not self.several, self.unknown, self.several)
 
@@ -100,7 +100,7 @@ class Argument:
 
     @property
     def via(self) -> tuple[str, ...]:
-        """Return the variables through which the longest part came, innermost first."""
+        """Return the variables through which the value of the longest part was passed, innermost first."""
         return max(self.pieces, key=lambda piece: len(piece.text)).via
 
     def part(self, start: int, end: int) -> Argument:
@@ -229,7 +229,7 @@ def merge_states(states: Sequence[ShellState], place: ScriptPlace, reason: Reaso
 
 
 def is_stable(before: ShellState, after: ShellState) -> bool:
-    """Return whether another round of a loop would change nothing; unknown values stay unknown for whatever reason."""
+    """Return whether another round of a loop would change nothing; unknown values stay unknown for any reason."""
     if before.variables.keys() != after.variables.keys():
         return False
     pairs = ((value, after.variables[name]) for name, value in before.variables.items())
@@ -246,7 +246,7 @@ def _is_list(value: Value | None) -> bool:
 
 
 def _is_same(mine: Value, its: Value) -> bool:
-    """Return whether two values have the same text, wherever they are written."""
+    """Return whether two values have the same text, regardless of their position."""
     texts = [[(number, text_of(pieces)) for number, pieces in value.elements] for value in (mine, its)]
     known = all(text is not None for _, text in texts[0])
     return mine == its or (known and mine.array == its.array and texts[0] == texts[1])

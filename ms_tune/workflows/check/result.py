@@ -84,7 +84,7 @@ class Blame(Record):
     path: KeyPath
     line: int  # line of the key, or of the section around it
     old: object  # old value; None if the key was missing
-    new: object  # new value; None if the key is gone
+    new: object  # new value; None if the key was removed
     share: float | None  # fraction of the added memory that it accounts for; None without an estimate
     alone: bool = True  # False for the first of several changes, none of which adds memory alone
     together: tuple[KeyPath, ...] = ()  # changed keys without which it adds no memory

@@ -1,1 +1,1 @@
-"""Implementation of ``migrate``: convert a static-graph config to the dynamic graph, and prove what stays the same."""
+"""Implement ``migrate``: convert a static-graph config to the dynamic graph, and prove which settings are unchanged."""

@@ -207,7 +207,7 @@ def require_sequence_parallel(draft: MigrationDraft, path: KeyPath, tensor: int)
     return needed
 
 
-# Section of the new file in which a question is asked, by the source section of its key.
+# Section of the new file for a question, by the source section of its key.
 _SECTIONS = {
     "lr_schedule": "lr_scheduler",
     "model": "model",
@@ -264,7 +264,7 @@ def _ask_unknown(draft: MigrationDraft, path: KeyPath, value: object) -> None:
 
 
 def apply_row(draft: MigrationDraft, row: Row, path: KeyPath, value: Any) -> None:  # noqa: ANN401 - of all types
-    """Give a key the fate of its row."""
+    """Set the fate of a key from its row."""
     if row.fate == "translated":
         to = row.to if row.callback else (*row.to, *map(str, path[len(row.path) :]))
         new = row.turned(value)

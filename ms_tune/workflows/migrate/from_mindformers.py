@@ -29,7 +29,7 @@ _SAVED_EVERY, _KEPT, _PREFIX = 1, 5, "CKP"
 
 
 def decide_mindformers(draft: MigrationDraft) -> None:
-    """Decide every key: those that depend on each other, those of the model, those by the table, then defaults that differ."""
+    """Decide every key: related keys, those of the model, those in the table, then defaults that differ."""
     served, folder = is_served(draft), find_missing_folder(draft)
     if served:
         _check_pipeline(draft)
@@ -249,7 +249,7 @@ def _ask_folder(draft: MigrationDraft) -> None:
 
 
 def _decide_callbacks(draft: MigrationDraft) -> None:
-    # Decide callbacks by type; in the dynamic graph, saving has its own section and is on by default.
+    # Decide callbacks by type; in the dynamic graph, saving is configured in another section and on by default.
     found = draft.get("callbacks", [])
     callbacks = found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
     kinds = [one.get("type") for one in callbacks]

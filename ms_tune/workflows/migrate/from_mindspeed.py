@@ -79,7 +79,9 @@ def decide_megatron(draft: MigrationDraft) -> None:
     keys = [path for path, _ in draft.open_keys() if path[0] in names]
     try:
         (program, *_) = convert_script(draft.script, _target_dialect(draft))
-    except ConfigError as error:  # custom layers, or an unknown number of layers: only these keys are asked
+    except (
+        ConfigError
+    ) as error:  # custom layers, or an unknown number of layers: only questions about these keys are asked
         draft.note(("recompute",), error.message)
         _ask_all(draft, keys, error.message)
     else:
@@ -123,8 +125,8 @@ def _join_betas(draft: MigrationDraft) -> None:
 
 
 def _decide_heads(draft: MigrationDraft) -> None:
-    # Decide the key and value heads: as many groups as set with ``--group-query-attention``, else as many as query heads.
-    # ``core_transformer_config_from_args`` of ``megatron/training/arguments.py`` (core_v0.12.1).
+    # Decide the key and value heads: the number of groups set with ``--group-query-attention``, else as many as query
+    # heads. ``core_transformer_config_from_args`` of ``megatron/training/arguments.py`` (core_v0.12.1).
     switch, groups, heads = ("--group-query-attention",), ("--num-query-groups",), ("--num-attention-heads",)
     target = ("model", "num_key_value_heads")
     grouped = draft.source.get(switch) is True

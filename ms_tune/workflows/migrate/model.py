@@ -61,7 +61,7 @@ def find_missing_folder(draft: MigrationDraft) -> KeyPath | None:
 
 
 def ask_model(draft: MigrationDraft, folder: KeyPath) -> None:
-    """Ask which model it is, and about all keys that depend on it; the rest of the file is the same for any answer."""
+    """Ask which model it is, and about all keys that depend on it; the rest of the file does not depend on the answer."""
     named = draft.source.get(folder)
     draft.ask(folder, why("folder", folder=named) if named else why("folder-empty"), ("model",))
     stages, target = ("parallel_config", "pipeline_stage"), ("parallelism", "pipeline_parallel")

@@ -100,12 +100,12 @@ class _Bounds:
         return self.unique(tensor, True, *arguments, **named)  # noqa: FBT003 - the argument `sorted`
 
     def unique_old(self, tensor: Any) -> Any:  # noqa: ANN401 - as above
-        """Return what ``ops.unique`` does: the elements, and the index of each."""
+        """Return the elements, and the index of each, like ``ops.unique``."""
         values, places = self.unique(tensor, return_inverse=True)
         return values, places.astype(self.mindspore.int32)
 
     def unique_all(self, tensor: Any, *_: object) -> Any:  # noqa: ANN401 - as above
-        """Return what the operator of ``mint.unique`` does: elements, indices, counts."""
+        """Return elements, indices and counts, like the operator of ``mint.unique``."""
         return self.unique(tensor, return_inverse=True, return_counts=True)
 
 

@@ -79,7 +79,7 @@ def notice_forks(library: ctypes.PyDLL, tell: Callable[[], None]) -> Any:  # noq
 
 
 def before_another_program(tell: Callable[[], None]) -> None:
-    """Call ``tell`` before the process becomes another program by ``os.exec*``, all of which end in these two functions."""
+    """Call ``tell`` before the process executes another program with ``os.exec*``; all of these functions end in these two."""
 
     def record_exec(become: Any, path: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the functions take them
         # A program that cannot be run is rejected, and the process continues: os.execvp tries each folder of PATH.

@@ -37,7 +37,7 @@ _SOURCE = "GeneratorOp(self._seed"  # in mindspore/common/generator.py since 2.9
 
 
 def count_devices(ascend: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Report as many devices as a node of the job has.
+    """Return the number of devices of one node of the job.
 
     In simulation MindSpore's own no-op for ``aclrtGetDeviceCount`` (``LoadSimulationApiSymbols``) leaves 0; Megatron
     then makes no groups (``megatron/training/initialize.py``).
@@ -242,7 +242,7 @@ def _describe_model(chunks: Any, arguments: Any, mpu: Any) -> dict[str, int | bo
 
 
 def know_sizes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Take the sizes of a batch from the data on the rank that has them.
+    """Read the sizes of a batch from the data on the rank that has them.
 
     They are sent to all tensor ranks, and this rank reads back its own message: in ``megatron/core/tensor_parallel/data.py``,
     from MindSpeed-LLM 2.3 on in its own ``mindspore/core/tensor_parallel/data.py``.

@@ -1,4 +1,4 @@
-"""Give each process a trace folder and a record of its actions, and write its trace even if it ends by ``os._exit``.
+"""Give each process a trace folder and a record, and write its trace even if it ends by ``os._exit``.
 
 MindSpore reads ``MS_ALLOC_CONF`` when it is imported, and writes its trace from a function that it registers with ``atexit``
 (MindSpore 2.7 to 2.10). So a folder is claimed just before that import, and the function is saved: processes that
@@ -64,7 +64,7 @@ class _ProcessState:
     forked = False
     pid = 0  # of the process that this state belongs to
     notices: Any = None  # set if processes that use the device mark themselves; called in forked ones
-    # Forked by a library in a separate thread: its own allocations are unknown, and its mark stays.
+    # A library forked this process in a separate thread: its own allocations are unknown, and it stays marked.
     untold = False
     forks = False  # whether this process has forked others
     called = False  # MindSpore's own function was called in a forked process
