@@ -111,7 +111,5 @@ def write_page(result: DryrunResult | CommandResult, path: Path, console: Consol
 
     report = job_report(result, _MOST_RANKS)
     write_text_file(path, job_html(report, console.language), console)
-    if report.omitted_ranks:
-        console.note(
-            console.text("dryrun.html.left-out", shown=len(report.memory.ranks), left_out=report.omitted_ranks)
-        )
+    if report.omitted:
+        console.note(console.text("dryrun.html.left-out", shown=len(report.memory.ranks), left_out=report.omitted))

@@ -59,9 +59,7 @@ def run_table(arguments: Namespace, console: Console) -> int:
     progress = _FitProgress(console)
     with progress, without_native_output():
         table, clock = request.table_of(text, str(file))
-        report = fit_table(
-            table, effort=request.effort, seed=request.seed, clock=clock, on_progress=progress.show_search
-        )
+        report = fit_table(table, effort=request.effort, seed=request.seed, clock=clock, on_progress=progress.report)
     if arguments.html:
         page = fit_text.plan_page(partial(fit_text.fit_page, report), [file], console.language)
         write_text_file(arguments.html, page, console)
@@ -81,7 +79,7 @@ def _length_of(arguments: Namespace) -> dict[str, bool]:
 
 
 class _FitProgress(ProgressLine):
-    def show_search(self, progress: SearchProgress) -> None:
+    def report(self, progress: SearchProgress) -> None:
         """Show the progress of the search."""
         figures = {"time": _shorten_figure(progress.time), "bound": _shorten_figure(progress.bound)}
         self.show(msg("fit.progress", part=msg(f"fit.progress.{progress.part}"), **figures), progress.done)
@@ -185,7 +183,7 @@ def _plan_config(arguments: Namespace, console: Console) -> int:
     need("ms-tune fit", "dryrun", "mindspore")
     with DryrunProgress(console) as progress, without_native_output():
         searching = _SearchDisplay(progress)
-        found = fit_config(_fit_request(arguments), progress, searching.show_part)
+        found = fit_config(_fit_request(arguments), progress, searching.report)
     if arguments.html:
         page = fit_text.plan_page(partial(report.shown_of, found), [found.source.path], console.language)
         write_text_file(arguments.html, page, console)
@@ -193,7 +191,7 @@ def _plan_config(arguments: Namespace, console: Console) -> int:
     if arguments.json:
         console.write_json(fit_json.config_fit_json(found))
     elif arguments.diff:
-        console.write_unwrapped(report.diff_of_plan(found).rstrip("\n"))
+        console.write_raw(report.diff_of_plan(found).rstrip("\n"))
         for sentence in report.verdict_lines_of(found):
             console.note(console.say(sentence))
     else:
@@ -238,7 +236,7 @@ class _SearchDisplay:
     def __init__(self, progress: DryrunProgress) -> None:
         self._progress, self._part = progress, ""
 
-    def show_part(self, progress: SearchProgress) -> None:
+    def report(self, progress: SearchProgress) -> None:
         """Report the beginning of a part."""
         if progress.part != self._part:
             self._part = progress.part
@@ -287,7 +285,7 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
     with DryrunProgress(console) as progress:
         hooks = SearchHooks(
             progress,
-            _SearchDisplay(progress).show_part,
+            _SearchDisplay(progress).report,
             lambda done, count: ranking.show(msg("layouts.ranking", done=done, count=count), done / count),
             lambda source: _new_error(source, known),
         )
@@ -301,7 +299,7 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
     if arguments.json:
         console.write_json(fit_json.search_json(found))
     elif arguments.diff and best is not None:
-        console.write_unwrapped(report.diff_of_plan(best).rstrip("\n"))
+        console.write_raw(report.diff_of_plan(best).rstrip("\n"))
     else:
         report.show_search(found, console, **_length_of(arguments))
     if arguments.write and best is not None and found.chosen is not None:

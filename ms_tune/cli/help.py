@@ -29,7 +29,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if not arguments.words:
         about = "\n".join(wrap(console.text("cli.description"), terminal_width(), prose=True))
         parts = (about, list_commands(console.text), console.text("help.further"))
-        console.write_unwrapped(fit_to_terminal("\n\n".join(parts)))
+        console.write_raw(fit_to_terminal("\n\n".join(parts)))
         return ExitCode.OK
     from ms_tune.cli import rule  # noqa: PLC0415 - reads the checklists
 

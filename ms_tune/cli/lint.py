@@ -200,4 +200,4 @@ def _write_for_program(chosen: str, report: LintReport, arguments: Namespace, co
     elif chosen == "github":
         lint_formats.write_github(report, console)
     else:
-        console.write_unwrapped(lint_formats.lint_junit(report, console))
+        console.write_raw(lint_formats.lint_junit(report, console))

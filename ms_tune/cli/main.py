@@ -63,7 +63,7 @@ def _fail(error: Exception, console: Console) -> int:
 
 def _run_command(arguments: Sequence[str], console: Console) -> int:
     if not arguments:
-        console.write_unwrapped(fit_to_terminal(console.text("cli.start")))
+        console.write_raw(fit_to_terminal(console.text("cli.start")))
         return ExitCode.OK
     options, rest = list(arguments), []
     for position, argument in enumerate(arguments):

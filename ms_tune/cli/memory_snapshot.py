@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ms_tune.footprint.torch_report import LocationChange, TorchRemedy, TorchReport
+    from ms_tune.footprint.torch_report import LineChange, TorchRemedy, TorchReport
     from ms_tune.report.console import Console
 
 
@@ -80,7 +80,7 @@ def _write_snapshot_export(arguments: Namespace, console: Console) -> ExitCode:
 
 def _write_snapshot_page(
     report: TorchReport,
-    before: tuple[TorchReport, Sequence[LocationChange]] | None,
+    before: tuple[TorchReport, Sequence[LineChange]] | None,
     remedies: Sequence[TorchRemedy],
     arguments: Namespace,
     console: Console,

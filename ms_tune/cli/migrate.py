@@ -95,7 +95,7 @@ def _show_migration(found: Migration, sides: BothSides | None, arguments: Namesp
         report.write_memory(sides, console, verbose=verbose)
     elif arguments.write is None and not found.refused and verbose:
         console.write("")
-        console.write_unwrapped(found.text.rstrip("\n"))
+        console.write_raw(found.text.rstrip("\n"))
     if not found.refused:
         text_id = "migrate.next.decide" if found.questions else "migrate.next"
         if arguments.write is None:

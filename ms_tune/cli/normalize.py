@@ -128,7 +128,7 @@ def _show_plan(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitC
     if arguments.json:
         console.write_json(report.plan_json(plan, layers))
     elif arguments.as_log:
-        console.write_unwrapped(report.log_text(plan))
+        console.write_raw(report.log_text(plan))
         for problem in list_warnings(plan.problems):
             console.warn(problem.message)
         for problem in plan.problems:
@@ -237,7 +237,7 @@ def _write_text(  # noqa: PLR0913, PLR0917 - all parts of a change
         if count:
             return ExitCode.FINDINGS
     elif count and str(source.path) == "-":
-        console.write_unwrapped(text.removesuffix("\n"))
+        console.write_raw(text.removesuffix("\n"))
     elif count:
         from ms_tune.source.atomic_write import write_back  # noqa: PLC0415 - start-up time
 
@@ -258,7 +258,7 @@ def _show_conversion(converted: Converted, arguments: Namespace, console: Consol
     if arguments.json:
         console.write_json(report.conversion_json(arguments.to, converted))
     else:
-        console.write_unwrapped(report.converted_text(arguments.to, converted))
+        console.write_raw(report.converted_text(arguments.to, converted))
         for problem in list_warnings(converted.problems):
             console.warn(problem.message)
     return _exit_code(converted.problems)

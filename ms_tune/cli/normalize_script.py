@@ -83,7 +83,7 @@ def _convert_script(script: ScriptJob, arguments: Namespace, console: Console) -
                 console.write(
                     f"# {console.text('megatron_layers.program', line=program.line, program=program.program)}"
                 )
-            console.write_unwrapped(report.converted_text(arguments.to, settings))
+            console.write_raw(report.converted_text(arguments.to, settings))
             for problem in list_warnings(settings.problems):
                 console.warn(problem.message)
     if arguments.json:

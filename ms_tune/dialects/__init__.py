@@ -272,9 +272,7 @@ def unmatched_cells(
     return Diagnostic("cell-unmatched", severity, msg("plans.cell-unmatched", key=key, pattern=pattern, cells=cells))
 
 
-def report_literal_patterns(
-    layers: Iterable[LayerSpec], known: Callable[[str], bool] | None = None
-) -> Iterator[Diagnostic]:
+def report_literals(layers: Iterable[LayerSpec], known: Callable[[str], bool] | None = None) -> Iterator[Diagnostic]:
     """Report that patterns of the layers are shown as written, except those for which ``known`` is true."""
     patterns = dict.fromkeys(
         pattern

@@ -32,8 +32,7 @@ class Cells(Record):
 
     rows: tuple[tuple[tuple[LayerSpec, ...], ...], ...]  # the layers of each (chunk, stage), in order
     mtp_layers: tuple[LayerSpec, ...]  # layers of multi-token prediction, after all others
-    # Whether the layers run through chunk 0 from the first stage to the last, then through chunk 1, and so on, each
-    # exactly once.
+    # Whether layers run through chunk 0 from the first stage to the last, then chunk 1, and so on, each exactly once.
     straight: bool
 
     @property

@@ -176,7 +176,7 @@ class Optimizer(Record):
     gradient_buffers: bool  # gradients are accumulated in buffers that persist for the whole run
     sharding: Sharding  # the state that data-parallel ranks shard
     # With sharded parameters: weights are freed after the forward pass and gathered again for the backward pass.
-    reshards_after_forward: bool = False
+    reshards: bool = False
     # Data-parallel ranks per shard group; the groups are replicas. None for all ranks.
     shards: int | None = None
     overlaps: bool = False  # gradient buffers are reduced in buckets during the backward pass

@@ -53,7 +53,7 @@ class Section:
             raise ConfigError(msg("model.not-positive", key=f"{self.name}.{key}", value=value), path=self.path)
         return value  # type: ignore[return-value] # checked just above, in a way that mypy cannot follow
 
-    def get_or_default(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
+    def value(self, key: str) -> Any:  # noqa: ANN401 - settings are of all types
         """Return the value of a key or the framework's default; see :meth:`get`."""
         default = key_at(self.dialect, self.name, key).default
         return self.get(key, None if default == REQUIRED else default)  # type: ignore[type-var] # as the table has it

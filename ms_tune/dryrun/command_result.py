@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ms_tune.dryrun.result import compare_with_theory, unlike_theory
+from ms_tune.dryrun.result import compare_theory, unlike_theory
 from ms_tune.text import msg
 from ms_tune.units import mib
 from ms_tune.verdict.outcome import Fit, Verdict, no_verdict
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.cann_sim.environment import Backend
     from ms_tune.dryrun.launchers.job import LaunchedJob
     from ms_tune.dryrun.processes import ProgramProcess, SourceOperation
-    from ms_tune.dryrun.result import Extrapolation, Reading, TheoryComparison
+    from ms_tune.dryrun.result import Extrapolation, Reading, TheoryCheck
     from ms_tune.enums import MemoryCategory
     from ms_tune.text import Message
 
@@ -47,10 +47,10 @@ class RankResult:
         return self.extrapolation.peak_bytes if self.extrapolation is not None else self.reading.peak_bytes
 
     @property
-    def theory(self) -> tuple[TheoryComparison, ...]:
+    def theory(self) -> tuple[TheoryCheck, ...]:
         """Return the memory used from the first step to the last, compared with theory; empty if theory has no result."""
         model = self.process.model if self.process is not None else None
-        return compare_with_theory(model.theory(), self.reading.contents) if model is not None else ()
+        return compare_theory(model.theory(), self.reading.contents) if model is not None else ()
 
     @property
     def footprint_bytes(self) -> int:

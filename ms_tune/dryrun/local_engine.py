@@ -133,9 +133,7 @@ class _ForkedProcess:
 
     @property
     def pid(self) -> int:
-        return (
-            self.own_pid or self.server.process.pid
-        )  # until the process ID is known, that of the server, with which the process ends
+        return self.own_pid or self.server.process.pid  # until the process has reported its ID, that of its server
 
     def poll(self) -> int | None:
         self.server.read_messages()
@@ -218,8 +216,7 @@ class ForkServer:
         self.output.close()
 
     def _lost(self) -> None:
-        # The server is gone, and its processes too. Processes that did not start get the server's log, which shows the
-        # reason.
+        # The server has ended with its processes. Those that did not start get its log, which shows the reason.
         code = self.process.wait()
         for one in self.forked:
             if one.returncode is not None:

@@ -189,7 +189,7 @@ class JobReport:
 
     memory: MemoryReport  # its ranks, the worst first
     stages: tuple[StageResult, ...]  # their results, in the same order; empty for a command, whose stages are unknown
-    omitted_ranks: int  # number of ranks that are omitted, because they need less
+    omitted: int  # number of ranks that are omitted, because they need less
 
 
 def job_report(result: DryrunResult | CommandResult, most: int) -> JobReport:

@@ -123,9 +123,9 @@ class StageResult:
         return self.extrapolation.peak_bytes if self.extrapolation else self.reading.peak_bytes
 
     @property
-    def theory(self) -> tuple[TheoryComparison, ...]:
+    def theory(self) -> tuple[TheoryCheck, ...]:
         """Return the memory used from the first step to the last, compared with theory; empty if theory has no result."""
-        return compare_with_theory(self.run.theory, self.reading.contents)
+        return compare_theory(self.run.theory, self.reading.contents)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,7 +203,7 @@ _PADDING = 1 * MIB  # the allocator rounds every tensor up
 
 
 @dataclass(frozen=True, slots=True)
-class TheoryComparison:
+class TheoryCheck:
     """The measured and the theoretical size of one category of a rank's memory."""
 
     content: str  # its name in `ms_tune.enums.MemoryCategory`
@@ -221,15 +221,13 @@ class TheoryComparison:
         return abs(self.measured - self.expected) <= max(_SHARE * self.expected, _PADDING)
 
 
-def compare_with_theory(
-    theory: Mapping[str, int], contents: Mapping[MemoryCategory, int]
-) -> tuple[TheoryComparison, ...]:
+def compare_theory(theory: Mapping[str, int], contents: Mapping[MemoryCategory, int]) -> tuple[TheoryCheck, ...]:
     """Return measured and theoretical sizes by category; empty if theory has no result."""
     measured = {content.value: size for content, size in contents.items()}
-    return tuple(TheoryComparison(content, measured.get(content, 0), expected) for content, expected in theory.items())
+    return tuple(TheoryCheck(content, measured.get(content, 0), expected) for content, expected in theory.items())
 
 
-def unlike_theory(pairs: Iterable[TheoryComparison]) -> Iterator[Message]:
+def unlike_theory(pairs: Iterable[TheoryCheck]) -> Iterator[Message]:
     """Yield the categories whose measured size differs from theory: one of the two is wrong."""
     for pair in pairs:
         if not pair.agrees:

@@ -13,7 +13,7 @@ from ms_tune.dialects.job_parts import DType
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.flops import widths_of_shape
 from ms_tune.estimate.memory import (
-    LayersInFlight,
+    LiveLayers,
     RankShare,
     StageEstimate,
     estimate_stage,
@@ -96,7 +96,7 @@ def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int
     tokens = config.shape.seq_length * config.batch.micro_batch_size // parallel.context
     share = RankShare(tokens, parallel.tensor, parallel.sequence, parallel.context, parallel.expert)
     layers = [
-        LayersInFlight(megatron_activations(widths, share, experts=layer.experts, fused=fused), flying, full=layer.full)
+        LiveLayers(megatron_activations(widths, share, experts=layer.experts, fused=fused), flying, full=layer.full)
         for chunk, flying in zip(stage.chunks, in_flight, strict=True)
         for layer in chunk.layers
     ]

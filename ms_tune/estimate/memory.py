@@ -172,7 +172,7 @@ class Estimate(Record):
         return Outlook.BELOW if peak * high < self.room_bytes else Outlook.UNSURE
 
 
-class LayersInFlight(Record):
+class LiveLayers(Record):
     """Equal layers of a stage."""
 
     activations: Activations  # per layer and micro-batch
@@ -181,12 +181,10 @@ class LayersInFlight(Record):
     layers: int = 1  # number of layers
 
 
-def estimate_stage(
-    number: int, layers: int, lasting: int, layers_in_flight: Iterable[LayersInFlight], logits: int
-) -> StageEstimate:
+def estimate_stage(number: int, layers: int, lasting: int, groups: Iterable[LiveLayers], logits: int) -> StageEstimate:
     """Estimate a stage: persistent memory, activations in flight, and the transient of a recomputed layer or the loss."""
     kept = again = recomputed = 0
-    for one in layers_in_flight:
+    for one in groups:
         kept += one.layers * one.in_flight * (one.activations.full if one.full else one.activations.none)
         again = max(again, one.activations.none if one.full else 0)
         recomputed += one.layers if one.full else 0

@@ -38,7 +38,7 @@ class WeightBytes(Record):
     columns: int  # all other axes together
     dtype: DType  # its number format
     experts: bool = False  # belongs to routed experts
-    split_over: int = 1  # number of ranks over which it is already split
+    ways: int = 1  # number of ranks over which it is already split
     trained: bool = True  # has optimizer state, and can be sharded
 
     @property
@@ -111,9 +111,9 @@ def static_bytes(config: TrainingConfig, sharing: StaticSharing, stage: Stage) -
 def _shard_count(weight: WeightBytes, sharing: StaticSharing) -> int:
     # Return over how many ranks a weight is sharded, 1 if it stays whole. It is split evenly along its first axis or not at all.
     # The threshold applies to the whole weight, on all ranks together.
-    same = sharing.ranks // weight.split_over
+    same = sharing.ranks // weight.ways
     parts = min(same, sharing.most or same)
-    small = weight.size * weight.split_over * weight.dtype.bytes < sharing.threshold
+    small = weight.size * weight.ways * weight.dtype.bytes < sharing.threshold
     return 1 if small or not sharing.shares or weight.rows % parts else parts
 
 
@@ -129,7 +129,7 @@ def _chunk_weights(config: TrainingConfig, chunk: Chunk) -> Iterator[WeightBytes
     predicts = any(layer.mtp for layer in chunk.layers)
     if chunk.embedding or predicts or (chunk.head and shape.tied_embeddings):
         embedding = config.precision.embedding or dtype
-        yield WeightBytes(shape.vocab_size // tensor, shape.hidden_size, embedding, split_over=tensor)
+        yield WeightBytes(shape.vocab_size // tensor, shape.hidden_size, embedding, ways=tensor)
         if not shape.rotary:
             yield WeightBytes(shape.seq_length, shape.hidden_size, dtype)
     for layer in chunk.layers:
@@ -137,7 +137,7 @@ def _chunk_weights(config: TrainingConfig, chunk: Chunk) -> Iterator[WeightBytes
     if chunk.head:
         yield from _norm_weights(config, shape.hidden_size)
         if not shape.tied_embeddings:
-            yield WeightBytes(shape.vocab_size // tensor, shape.hidden_size, dtype, split_over=tensor)
+            yield WeightBytes(shape.vocab_size // tensor, shape.hidden_size, dtype, ways=tensor)
 
 
 def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[WeightBytes]:
@@ -154,9 +154,7 @@ def layer_weights(config: TrainingConfig, layer: StageLayer) -> Iterator[WeightB
         for _ in range(3):
             yield from _norm_weights(config, shape.hidden_size)
         ways = config.parallelism.tensor if config.parallelism.gathers_sequence else 1
-        yield WeightBytes(
-            shape.hidden_size, 2 * shape.hidden_size // ways, config.precision.parameters, split_over=ways
-        )
+        yield WeightBytes(shape.hidden_size, 2 * shape.hidden_size // ways, config.precision.parameters, ways=ways)
 
 
 def _attention_weights(config: TrainingConfig) -> Iterator[WeightBytes]:
@@ -210,7 +208,7 @@ def _expert_weights(config: TrainingConfig, experts: Experts) -> Iterator[Weight
     if experts.grouped:
         for inputs, outputs in ((hidden, wide), (width, hidden)):
             rows, columns = (local * inputs, outputs) if experts.flat else (local, inputs * outputs)
-            yield WeightBytes(rows, columns, dtype, experts=True, split_over=parallel.expert)
+            yield WeightBytes(rows, columns, dtype, experts=True, ways=parallel.expert)
     else:
         for _ in range(local):
             for rows, columns in ((wide, hidden), (hidden, width)):
@@ -230,9 +228,9 @@ def _first_width(shape: ModelShape, width: int) -> int:
 
 def _projection(outputs: int, inputs: int, dtype: DType, *, bias: bool, ways: int = 1) -> Iterator[WeightBytes]:
     # A column-parallel or row-parallel projection: its bias has as many elements as the rank has outputs.
-    yield WeightBytes(outputs, inputs, dtype, split_over=ways)
+    yield WeightBytes(outputs, inputs, dtype, ways=ways)
     if bias:
-        yield WeightBytes(outputs, 1, dtype, split_over=ways)
+        yield WeightBytes(outputs, 1, dtype, ways=ways)
 
 
 def _norm_weights(config: TrainingConfig, size: int) -> Iterator[WeightBytes]:

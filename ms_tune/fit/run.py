@@ -244,8 +244,7 @@ def _with_communication(
 
 
 def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...]]:
-    # Drop recompute modes that free nothing, for which a plan would only pay time, and return them too. Modes of the present plan
-    # stay.
+    # Drop recompute modes that free nothing and only cost time, and return them too. Modes of the present plan stay.
     used = {
         kind
         for kind, rows in (
@@ -261,14 +260,12 @@ def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...
         for kind in table.kinds
         if kind is not RecomputeMode.NONE
         and kind not in used
-        and all(
-            _activation_bytes(layer, kind) >= _activation_bytes(layer, RecomputeMode.NONE) for layer in table.layers
-        )
+        and all(_bytes_of(layer, kind) >= _bytes_of(layer, RecomputeMode.NONE) for layer in table.layers)
     )
     return table.map_costs(lambda kind, cost: None if kind in idle else cost), idle
 
 
-def _activation_bytes(layer: LayerGroup, kind: RecomputeMode) -> int:
+def _bytes_of(layer: LayerGroup, kind: RecomputeMode) -> int:
     return layer.recompute[kind].activation_bytes + layer.recompute[kind].once_bytes
 
 

@@ -41,8 +41,7 @@ class LoopOutcome(NamedTuple):
     rounds: tuple[VerifyRound, ...]
     chosen: VerifyRound | None  # the round whose plan is returned
     lacking: FitReport | None = None  # if none is chosen, the table's report with the figures of all dryruns
-    # The bytes reserved in it for fragmentation: the least that the dryruns showed on each stage, in addition to peak and
-    # reserve.
+    # The bytes reserved in it for fragmentation: the minimum of each stage's dryruns, in addition to peak and reserve.
     fragment_bytes: tuple[int, ...] = ()
 
 

@@ -285,7 +285,7 @@ def _oom_reports(device: DeviceTrace, replayed: TorchReplay) -> tuple[OomReport,
     return tuple(found)
 
 
-class LocationChange(Record):
+class LineChange(Record):
     """Memory of one line of the script at the moments of two reports."""
 
     where: str
@@ -299,13 +299,13 @@ class LocationChange(Record):
         return self.after_bytes - self.before_bytes
 
 
-def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[LocationChange, ...]:
+def compare_snapshots(before: TorchReport, after: TorchReport) -> tuple[LineChange, ...]:
     """Return the changes by script line, the largest first; they add up to the change of `content_bytes`."""
     totals: dict[tuple[str, bool], list[int]] = defaultdict(lambda: [0, 0])
     for number, report in enumerate((before, after)):
         for place in report.contents:
             totals[place.where, place.before_recording][number] += place.bytes
-    found = [LocationChange(*key, *sizes) for key, sizes in totals.items() if sizes[0] != sizes[1]]
+    found = [LineChange(*key, *sizes) for key, sizes in totals.items() if sizes[0] != sizes[1]]
     return tuple(sorted(found, key=lambda change: (-abs(change.change_bytes), change.where)))
 
 

@@ -14,7 +14,7 @@ from ms_tune.lint.environment.variables import (
     ALLOC_KEYS,
     FOREIGN,
     FURTHER_VALUES,
-    MINDSPORE_VARIABLES,
+    MS_NAMES,
     RUNTIME_BOOLEANS,
     RUNTIME_KEYS,
     RUNTIME_KEYS_OF_2_7,
@@ -120,9 +120,7 @@ def simple_without_tracker(context: CheckContext) -> Iterator[Violation]:
 
 def foreign(context: CheckContext) -> Iterator[Violation]:
     """Report settings of torch_npu among those of MindSpore; without any of MindSpore's, the script is for something else."""
-    if not any(
-        isinstance(name, str) and name.startswith("MS_") and name in MINDSPORE_VARIABLES for name in context.source.data
-    ):
+    if not any(isinstance(name, str) and name.startswith("MS_") and name in MS_NAMES for name in context.source.data):
         return
     for name, counterpart in FOREIGN.items():
         if context.source.get((name,)) is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.megatron import programs
 from ms_tune.lint.environment.settings import EnvironmentSource
-from ms_tune.lint.environment.variables import ALLOC_KEYS, MINDSPORE_VARIABLES, RUNTIME_KEYS
+from ms_tune.lint.environment.variables import ALLOC_KEYS, MS_NAMES, RUNTIME_KEYS
 from ms_tune.source.shell.values import Reason
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def unexported(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violati
     names = {
         one.name: one
         for one in source.environment.assignments
-        if one.name in MINDSPORE_VARIABLES and one.name not in _OF_LAUNCHERS
+        if one.name in MS_NAMES and one.name not in _OF_LAUNCHERS
     }
     if not names or _ALL.search(source.text):
         return

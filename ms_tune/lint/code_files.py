@@ -23,7 +23,7 @@ from ms_tune.lint.environment.settings import (
     parse_env,
     parse_shell,
 )
-from ms_tune.lint.environment.variables import MINDSPORE_VARIABLES
+from ms_tune.lint.environment.variables import MS_NAMES
 from ms_tune.lint.python_code.module import module_of
 from ms_tune.lint.python_code.source import parse_python, variables_in
 from ms_tune.records import Record
@@ -165,7 +165,7 @@ def _load_script(path: Path, text: str, *, named: bool, version: str | None) -> 
 
 
 def _sets_known(environment: Environment) -> bool:
-    return any(one.name in MINDSPORE_VARIABLES for one in environment.assignments)
+    return any(one.name in MS_NAMES for one in environment.assignments)
 
 
 def _code_of(source: SourceFile, checks: tuple[Check, ...]) -> CodeFile:

@@ -110,7 +110,7 @@ def _fix_by_rule(rule: FixRule, source: SourceFile, violation: Violation, params
         return source.fix(rule, violation)
     if rule.sections:
         key = str(violation.path[-1])
-        changes, edits = move_key(source, violation.path, rule.sections[key])
+        changes, edits = move(source, violation.path, rule.sections[key])
         title = msg("lint.fix.move-key", key=key, section=".".join(map(str, rule.sections[key])))
         return Fix(rule.safe, title, changes, edits)
     if rule.kind is None:
@@ -241,9 +241,7 @@ _BETWEEN = re.compile(r"[ \t]*:(?:[ \t]+|[ \t]*(?:#[^\r\n]*)?[\r\n]\s*)(?:#[^\r\
 _LINE_START = re.compile(r"^(?=[^\r\n])", re.MULTILINE)
 
 
-def move_key(
-    source: SourceFile, path: KeyPath, section: KeyPath
-) -> tuple[tuple[ValueChange, ...], tuple[TextEdit, ...]]:
+def move(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[ValueChange, ...], tuple[TextEdit, ...]]:
     """Return the changes and edits that move a key after the last key of an existing section that does not contain it.
 
     Raises:

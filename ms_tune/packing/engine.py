@@ -71,9 +71,7 @@ class PackingTask:
     items: Items  # the blocks, in order of their lower tick
     # Distinct number per block. Of the blocks that can come next at one address, the one with the lowest rank is tried first.
     rank: NDArray[np.int32]
-    identical: NDArray[
-        np.int32
-    ]  # per block: the identical block (lifetime, size, alignment) of the next lower rank, or -1
+    equal: NDArray[np.int32]  # per block: the equal block (lifetime, size, alignment) of the next lower rank, or -1
     capacity: int  # bytes available for the blocks
     # None, or a distinct number per block. Whenever the remaining blocks split into independent parts, those of each part are
     # ranked again: first the blocks that live where most of the part remains, and among them those with the lowest number.
@@ -181,7 +179,7 @@ class CompiledEngine(NumpyEngine):
         address = np.zeros(len(task.rank), np.int64)
         work = ctypes.c_int64(most_work)
         lives, size, alignment = task.items
-        inputs = _Inputs(lives.lower, lives.upper, size, alignment, task.rank, task.identical)
+        inputs = _Inputs(lives.lower, lives.upper, size, alignment, task.rank, task.equal)
         tie = None if task.tie is None else np.ascontiguousarray(task.tie)
         outcome = self._search(
             *(len(task.rank), lives.ticks, *inputs.pointers, None if tie is None else tie.ctypes.data),

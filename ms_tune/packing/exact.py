@@ -31,17 +31,7 @@ _DRAWN = 16  # random key orders per round
 _NOISE = 0.3  # standard deviation of the logarithm of a preference
 _LEAST_WEIGHT = 0.01
 # Target heights between the bound (0) and the best height (1); nearly every other one is the bound.
-_TARGETS = (
-    0.0,
-    0.5,
-    0.0,
-    0.9,
-    0.25,
-    0.0,
-    0.75,
-    0.0,
-    0.9,
-)  # of odd length, so that every preference is combined with every target
+_TARGETS = (0.0, 0.5, 0.0, 0.9, 0.25, 0.0, 0.75, 0.0, 0.9)  # odd length, to combine all preferences and targets
 
 
 @dataclass(frozen=True, slots=True, eq=False)

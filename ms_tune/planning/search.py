@@ -306,8 +306,7 @@ def _more_full(cell: Cell, full: int) -> Iterator[Cell]:
 
 
 def _deeper_cells(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]:
-    # Yield all cells with as many layers, at least as many fully recomputed, no more without recomputation, and as many that
-    # swap.
+    # Yield cells with equally many layers and swaps, at least as many fully recomputed, no more without recomputation.
     total = sum(cell)
     free = [index for index, kind in enumerate(kinds) if kind not in (RecomputeMode.NONE, RecomputeMode.SWAP)]
     swaps = cell[kinds.index(RecomputeMode.SWAP)] if RecomputeMode.SWAP in kinds else 0

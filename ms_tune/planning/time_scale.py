@@ -51,9 +51,7 @@ class Clock:
     step_seconds: float | None = None  # step time of the present plan; None if not measured
     # By the table's name of a layer group, or `head` and `tail`; empty if not measured.
     times: Mapping[str, LayerTimes] = field(default_factory=dict)
-    profiled_layers: tuple[ProfiledLayer, ...] | None = (
-        None  # layers of a profile, which `with_layers` converts to times
-    )
+    layers: tuple[ProfiledLayer, ...] | None = None  # of a profile; `with_layers` converts them to times
     notes: tuple[Message, ...] = ()  # messages about what the measurements cover
 
     @property
@@ -199,16 +197,16 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     scopes do not distinguish them. The time of a part missing from the profile is scaled from the group with the most profiled
     layers, using the table.
     """
-    if not clock.profiled_layers:
+    if not clock.layers:
         return clock
-    last = max(one.number for one in clock.profiled_layers)
+    last = max(one.number for one in clock.layers)
     if last >= table.layer_count:
         raise UsageError(msg("planning.seen.beyond", number=last, layers=table.layer_count))
     found: dict[str, LayerTimes] = {}
     counts: dict[str, int] = {}
     start = 0
     for layer in table.layers:
-        own = [one for one in clock.profiled_layers if start <= one.number < start + layer.layer_count]
+        own = [one for one in clock.layers if start <= one.number < start + layer.layer_count]
         start += layer.layer_count
         if own and layer.forward:
             found[layer.name], counts[layer.name] = _mean_times(own, table.micro_batches), len(own)
@@ -230,7 +228,7 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     left = [f"{name} {times.forward:.4g} ms" for name, times in rest.items() if name not in clock.times]
     if left:
         notes.append(msg("planning.seen.rest", parts=", ".join(left), layer=reference.name))
-    return replace(clock, times={**found, **rest, **clock.times}, profiled_layers=None, notes=(*clock.notes, *notes))
+    return replace(clock, times={**found, **rest, **clock.times}, layers=None, notes=(*clock.notes, *notes))
 
 
 def _mean_times(layers: Sequence[ProfiledLayer], micro_batches: int) -> LayerTimes:

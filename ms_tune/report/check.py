@@ -84,12 +84,12 @@ def write_overviews(
     for number, overview in enumerate(overviews):
         if quiet:
             about = f"{overview.path}: " if len(overviews) > 1 else ""
-            console.write_unwrapped(f"{about}{_verdict_line(overview, console)}")
+            console.write_raw(f"{about}{_verdict_line(overview, console)}")
             continue
         if number:
             console.write("")
         for line in _overview_lines(overview, console, verbose=verbose):
-            console.write_unwrapped(line)
+            console.write_raw(line)
 
 
 def _verdict_line(overview: Overview, console: Console) -> str:
@@ -253,7 +253,7 @@ def write_github(overviews: Sequence[Overview], console: Console) -> None:
     """Write one workflow command per file about memory and one per finding, worst first."""
     for one in overviews:
         for line in (*_annotated_memory(one, console), *_annotated_matters(one, console)):
-            console.write_unwrapped(line)
+            console.write_raw(line)
 
 
 def _annotated_memory(one: Overview, console: Console) -> Iterator[str]:

@@ -254,7 +254,7 @@ class Console:
         body = text.lstrip("\n")
         if folds() and "\n" not in body and len(body) * 2 > terminal_width():
             text = "\n".join([*[""] * (len(text) - len(body)), *fold(body, terminal_width())])
-        self.write_unwrapped(text)
+        self.write_raw(text)
 
     def write_text(self, text_id: str, /, **params: object) -> None:
         """Write the text with this ID as a line of the result."""
@@ -274,14 +274,14 @@ class Console:
         for line in text.split("\n"):
             self.write(line)
 
-    def write_unwrapped(self, text: str) -> None:
+    def write_raw(self, text: str) -> None:
         """Write lines without wrapping, because programs read them or users copy them."""
         print(text, file=sys.stdout)  # noqa: T201 - the only place where results are printed
 
     def write_table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: Container[int]) -> None:
         """Write a table of the terminal's width; the columns ``right`` are numbers."""
         for line in table_lines(heads, rows, right=right, width=terminal_width()):
-            self.write_unwrapped(line)
+            self.write_raw(line)
 
     def json_text(self, value: Mapping[str, object]) -> str:
         """Return a result as a JSON object with texts in the user's language."""
@@ -289,7 +289,7 @@ class Console:
 
     def write_json(self, value: Mapping[str, object]) -> None:
         """Write the result as a JSON object."""
-        self.write_unwrapped(self.json_text(value))
+        self.write_raw(self.json_text(value))
 
     def note(self, text: str) -> None:
         """Write a line to standard error: progress, warnings, errors."""

@@ -46,7 +46,7 @@ def show_command(result: CommandResult, console: Console, *, verbose: bool = Fal
     """Show the verdict and how the command ended; with ``verbose`` also the evidence and the memory by category."""
     worst = result.worst
     line = verdict_line(result.verdict, console, worst.stage if worst is not None else None)
-    (console.write_unwrapped if quiet else console.write)(line)
+    (console.write_raw if quiet else console.write)(line)
     if quiet:
         return
     params = {"command": shlex.join(result.command), "code": result.code, "seconds": f"{result.seconds:.1f}"}

@@ -24,7 +24,7 @@ from ms_tune.verdict.outcome import Fit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ms_tune.dryrun.result import DryrunResult, StageResult, TheoryComparison
+    from ms_tune.dryrun.result import DryrunResult, StageResult, TheoryCheck
     from ms_tune.report.console import Console
 
 _SHOWN_STAGES = 2  # without --verbose
@@ -37,7 +37,7 @@ def show_dryrun(result: DryrunResult, console: Console, *, verbose: bool = False
     """Show the verdict, the job, its stages and the next command; with ``verbose`` also the evidence."""
     if result.stages:
         line = verdict_line(result.verdict, console, result.worst.run.stage)
-        (console.write_unwrapped if quiet else console.write)(line)
+        (console.write_raw if quiet else console.write)(line)
     else:
         console.write_text("dryrun.show.compiled", count=len(result.runs))
     if quiet:
@@ -119,7 +119,7 @@ def _show_theory(stage: StageResult, console: Console) -> None:
         console.write(line)
 
 
-def theory_lines(pairs: Iterable[TheoryComparison], console: Console) -> Iterator[str]:
+def theory_lines(pairs: Iterable[TheoryCheck], console: Console) -> Iterator[str]:
     """Yield a line per category: measured, expected and relative difference."""
     for pair in pairs:
         label = pad(console.text(f"memory.content.{pair.content}"), 18)

@@ -139,7 +139,7 @@ def _show_short(shown: FitPage, console: Console) -> None:
     elif lines:
         console.write("")
     for line in lines:
-        console.write_unwrapped(line)
+        console.write_raw(line)
     if shown.good:
         if others := _other_plans(shown.report, console):
             console.write_section("fit.alternatives", plans=console.listed(others))

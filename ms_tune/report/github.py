@@ -23,7 +23,7 @@ def write_failure(error: MsTuneError, title: str, console: Console) -> None:
     if path is not None:
         hint = f"\n{console.say(error.hint)}" if error.hint is not None else ""
         places = {"file": shown_path(Path(path)), "line": line or 1}
-        console.write_unwrapped(format_annotation("error", places, title, f"{console.say(error.message)}{hint}"))
+        console.write_raw(format_annotation("error", places, title, f"{console.say(error.message)}{hint}"))
 
 
 def format_annotation(level: str, places: Mapping[str, object], title: str, message: str) -> str:

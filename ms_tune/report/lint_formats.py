@@ -263,4 +263,4 @@ def write_github(report: LintReport, console: Console) -> None:
         message = finding.sentence(console.language)
         if finding.help is not None:
             message += "\n" + console.labelled(console.text("lint.help-label"), finding.help.say(console.language))
-        console.write_unwrapped(format_annotation(LEVELS[finding.severity], places, title, message))
+        console.write_raw(format_annotation(LEVELS[finding.severity], places, title, message))

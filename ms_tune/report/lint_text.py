@@ -42,11 +42,11 @@ def write_lint(
     for file in report.files:
         for finding in file.findings if not statistics else ():
             if concise:
-                console.write_unwrapped(_concise_line(finding, file, report.settings, console))
+                console.write_raw(_concise_line(finding, file, report.settings, console))
             else:
                 console.write_prose(_finding_text(finding, file, report.settings, console) + "\n")
         for line in _list_fixes(file, console):
-            console.write_unwrapped(line)
+            console.write_raw(line)
     if statistics:
         _write_statistics(report, console)
     elif not concise:
@@ -61,7 +61,7 @@ def _write_files(report: LintReport, console: Console) -> None:
         return
     console.write_text("lint.by-file")
     for file in found:
-        console.write_unwrapped(f"{len(file.findings):>6}  {shown_path(file.path)}")
+        console.write_raw(f"{len(file.findings):>6}  {shown_path(file.path)}")
     console.write("")
 
 
@@ -246,9 +246,7 @@ def write_diff(report: LintReport, console: Console) -> int:
         if file.original is not None:
             changed += 1
             for line in _diff_lines(file.original, file.text, shown_path(file.path)):
-                console.write_unwrapped(
-                    console.paint(line, _DIFF_COLOURS[line[0]]) if line[:1] in _DIFF_COLOURS else line
-                )
+                console.write_raw(console.paint(line, _DIFF_COLOURS[line[0]]) if line[:1] in _DIFF_COLOURS else line)
     console.note(console.text("lint.diff", count=report.summary.fixed, files=changed))
     return changed
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.footprint.torch_blocks import StepGrowth
-    from ms_tune.footprint.torch_report import CodeLocation, LocationChange, Survivors, TorchRemedy, TorchReport
+    from ms_tune.footprint.torch_report import CodeLocation, LineChange, Survivors, TorchRemedy, TorchReport
     from ms_tune.memory.diff import Comparison, RankComparison
     from ms_tune.memory.what_if import TorchWhatIf, WhatIfReport
     from ms_tune.pools.settings import Inferred
@@ -336,7 +336,7 @@ def snapshot_json(report: TorchReport, remedies: Sequence[TorchRemedy], top: int
     }
 
 
-def _line_json(each: CodeLocation | Survivors | StepGrowth | LocationChange, *names: str) -> dict[str, object]:
+def _line_json(each: CodeLocation | Survivors | StepGrowth | LineChange, *names: str) -> dict[str, object]:
     return {"where": each.where or None, **record_json(each, *names)}
 
 
@@ -382,9 +382,7 @@ def _torch_outcome_json(outcome: TorchOutcome) -> dict[str, object]:
     }
 
 
-def torch_comparison_json(
-    before: TorchReport, after: TorchReport, changes: Sequence[LocationChange]
-) -> dict[str, object]:
+def torch_comparison_json(before: TorchReport, after: TorchReport, changes: Sequence[LineChange]) -> dict[str, object]:
     """Return the object of ``ms-tune memory diff --json`` for two snapshots."""
     names = ("before_recording", "before_bytes", "after_bytes", "change_bytes")
     return {

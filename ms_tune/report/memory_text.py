@@ -64,7 +64,7 @@ def show_summary(report: MemoryReport, console: Console, top: int | None) -> Non
     if findings:
         more = console.text("memory.show.more-findings", count=len(findings) - 1) if len(findings) > 1 else ""
         console.write(_finding_title(findings[0], console) + more)
-    console.write_unwrapped(console.text("memory.show.next", path=report.source))
+    console.write_raw(console.text("memory.show.next", path=report.source))
 
 
 def _peak_lines(rank: RankReport, console: Console) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _show_short(holders: Sequence[Holder], console: Console) -> None:
     for holder, name, operator in zip(holders, names, operators, strict=True):
         line = f"  {size_text(holder.bytes):>10}  {pad(name, widths[0])}  {pad(operator, widths[1])}  "
         place, room = shorten_location(holder.where), max(terminal_width() - text_width(line), 1)
-        console.write_unwrapped(
+        console.write_raw(
             f"{line}{place if text_width(place) <= room else '…' + place[len(place) - room + 1 :]}".rstrip()
         )
 
@@ -127,7 +127,7 @@ def show_report(report: MemoryReport, console: Console, top: int) -> None:
         _show_ranks(report, console)
     _show_findings(report.all_findings, console)
     console.write("")
-    console.write_unwrapped(console.text("memory.show.next", path=report.source))
+    console.write_raw(console.text("memory.show.next", path=report.source))
 
 
 def show_breakdown(parts: PeakBreakdown, console: Console, top: int) -> None:

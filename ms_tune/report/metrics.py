@@ -71,7 +71,7 @@ def show_summary(report: MetricsReport, config: Path | None, console: Console) -
     elif missing:
         console.write_text("metrics.show.next.options", options=console.listed(missing, last=True))
     elif config is not None and len(run.judgement) > 1:
-        console.write_unwrapped(console.text("metrics.show.next.config", config=config))
+        console.write_raw(console.text("metrics.show.next.config", config=config))
     else:
         console.write_text("metrics.show.next.profile")
 

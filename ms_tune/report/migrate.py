@@ -134,7 +134,7 @@ def write_diff(found: Migration, name: Path | None, console: Console) -> None:
     """Write a unified diff of the two configs."""
     old = found.original.splitlines()
     for line in difflib.unified_diff(old, found.text.splitlines(), str(found.path), str(name or "new"), lineterm=""):
-        console.write_unwrapped(line)  # unchanged, for `patch`
+        console.write_raw(line)  # unchanged, for `patch`
 
 
 _WIDTH = 14
@@ -237,7 +237,7 @@ def _show_surplus(rows: list[Surplus], least: int, console: Console) -> None:
 
 def _show_line(side: str, count: int, size: int, text: str, console: Console) -> None:
     name = console.text(f"migrate.memory.column.{side}")
-    console.write_unwrapped(f"      {pad(name, 9)}{count:>5} x {_signed_mib(size):>12}  {text}")
+    console.write_raw(f"      {pad(name, 9)}{count:>5} x {_signed_mib(size):>12}  {text}")
 
 
 def _shorten_place(where: str) -> str:

@@ -72,7 +72,7 @@ def write_chapters(parts: Sequence[CoursePart], console: Console) -> None:
 def _write_section(text_id: str, words: str, console: Console) -> None:
     console.write(f"\n{console.paint(console.labelled(console.text(text_id), ''), 'cyan')}")
     if text_id in ("rule.bad", "rule.good"):
-        console.write_unwrapped(words)
+        console.write_raw(words)
     else:
         console.write_prose(words)
 

@@ -12,7 +12,7 @@ from ms_tune.footprint.torch_report import (
     NO_FRAMES,
     OTHER_LINES,
     CodeLocation,
-    LocationChange,
+    LineChange,
     TorchLives,
     TorchRemedy,
     TorchReport,
@@ -61,7 +61,7 @@ _REST = {OTHER_LINES: (176, 160, 130), NO_FRAMES: (150, 158, 168), BEFORE: (112,
 
 def snapshot_html(
     lives: TorchLives,
-    before: tuple[TorchLives, Sequence[LocationChange]] | None,
+    before: tuple[TorchLives, Sequence[LineChange]] | None,
     language: Language,
     remedies: Sequence[TorchRemedy] = (),
 ) -> str:
@@ -202,11 +202,11 @@ def _innermost_function(stack: tuple[Frame, ...]) -> str:
 
 
 def _comparison_data(
-    lives: TorchLives, keys: Sequence[str], other: TorchLives, changes: Sequence[LocationChange]
+    lives: TorchLives, keys: Sequence[str], other: TorchLives, changes: Sequence[LineChange]
 ) -> dict[str, object]:
     blocks = Lives(other.start, other.end, other.size, other.content)
 
-    def key_of(place: CodeLocation | LocationChange) -> str:
+    def key_of(place: CodeLocation | LineChange) -> str:
         return _line_key(place.where, place.before_recording, lives, keys)
 
     def by_category(report: TorchReport) -> Mapping[str, int]:

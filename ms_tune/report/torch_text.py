@@ -13,7 +13,7 @@ from ms_tune.units import MIB
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ms_tune.footprint.torch_report import CodeLocation, LocationChange, TorchRemedy, TorchReport
+    from ms_tune.footprint.torch_report import CodeLocation, LineChange, TorchRemedy, TorchReport
     from ms_tune.memory.what_if import TorchWhatIf
     from ms_tune.pools.torch_space import TorchSettings
     from ms_tune.readers.memory_block import Frame
@@ -48,7 +48,7 @@ def show_report(
     for finding in list_findings(report, top if verbose else 1):
         console.write(console.say(finding.message))
     name = "next" if report.refused_because is None else "no-next"
-    console.write_unwrapped(console.text(f"snapshot.show.{name}", path=report.snapshot.path))
+    console.write_raw(console.text(f"snapshot.show.{name}", path=report.snapshot.path))
 
 
 def _show_figures(report: TorchReport, console: Console) -> None:
@@ -216,7 +216,7 @@ def _list_options(settings: TorchSettings) -> Iterator[str]:
 def show_comparison(
     before: TorchReport,
     after: TorchReport,
-    changes: Sequence[LocationChange],
+    changes: Sequence[LineChange],
     console: Console,
     top: int | None,
 ) -> None:

@@ -30,9 +30,7 @@ def show_summary(report: WhatIfReport, console: Console) -> None:
     console.write(said)
     place = next((name for name in ("environment", "config", "script") if getattr(lines, name, None)), None)
     if place is not None:
-        console.write_unwrapped(
-            "  " + console.labelled(console.text(f"allocator.place.{place}"), getattr(lines, place))
-        )
+        console.write_raw("  " + console.labelled(console.text(f"allocator.place.{place}"), getattr(lines, place)))
     kept = (result.best, result.best_without_vmm)
     inexact = bool(result.inferred.mismatches.total)
     shown = kept[: 1 if inexact else 2]  # the screen has eight lines
@@ -157,7 +155,7 @@ def _show_lines(lines: Lines | None, console: Console) -> None:
     # Never wrapped, so that users can copy them.
     for place in ("script", "config", "environment"):
         if line := getattr(lines, place, None):
-            console.write_unwrapped("  " + console.labelled(console.text(f"allocator.place.{place}"), line))
+            console.write_raw("  " + console.labelled(console.text(f"allocator.place.{place}"), line))
 
 
 def _show_causes(report: WhatIfReport, console: Console) -> None:

@@ -179,7 +179,7 @@ class SourceFile:
         """Return the file that contains a key path: this one or one that it is based on."""
         return next((one for one in (self, *self.others) if one.position(path) is not None), self)
 
-    def iterate_positions(self) -> Iterator[tuple[KeyPath, Position]]:
+    def positions(self) -> Iterator[tuple[KeyPath, Position]]:
         """Yield every key path that is written in the text, in text order; aliases and merged keys are not followed."""
         return iter(self._places)
 

@@ -53,7 +53,7 @@ def _read_profile_clock(report: ProfileReport) -> Clock:
         raise UsageError(msg("metrics.step.none", why=msg("profile.verdict.empty")))
     notes = [rank.whole_capture.message for rank in report.ranks if rank.whole_capture is not None]
     seen, more = _mean_layers(report.ranks)
-    return Clock(sum(times) / len(times), profiled_layers=seen, notes=(*notes, *more))
+    return Clock(sum(times) / len(times), layers=seen, notes=(*notes, *more))
 
 
 def _mean_layers(ranks: Sequence[RankTimes]) -> tuple[tuple[ProfiledLayer, ...], list[Message]]:

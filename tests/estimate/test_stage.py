@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.estimate.memory import Activations, Estimate, LayersInFlight, Outlook, StageEstimate, estimate_stage
+from ms_tune.estimate.memory import Activations, Estimate, LiveLayers, Outlook, StageEstimate, estimate_stage
 from ms_tune.text import msg
 from ms_tune.verdict.limit import Limit, device_of
 
-KEPT = LayersInFlight(Activations(100, 10), 2, full=False)
-ALIKE = LayersInFlight(Activations(300, 30), 3, full=True, layers=4)
-LAST = LayersInFlight(Activations(200, 20), 1, full=True)
+KEPT = LiveLayers(Activations(100, 10), 2, full=False)
+ALIKE = LiveLayers(Activations(300, 30), 3, full=True, layers=4)
+LAST = LiveLayers(Activations(200, 20), 1, full=True)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ LAST = LayersInFlight(Activations(200, 20), 1, full=True)
     ids=["nothing", "kept", "logits", "recomputed", "more logits"],
 )
 def test_a_stage_holds_what_its_layers_keep(
-    held: list[LayersInFlight], logits: int, expected: tuple[int, int, int]
+    held: list[LiveLayers], logits: int, expected: tuple[int, int, int]
 ) -> None:
     recomputed, kept, transient = expected
     found = estimate_stage(3, 5, 1000, held, logits)

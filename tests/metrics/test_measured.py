@@ -56,8 +56,8 @@ def test_the_layers_of_a_profile(tmp_path: Path) -> None:
     last = scoped(Step(), 2, 120.0, 260.0).kernel(50.0, SCOPE.format("", "decoder-Block/layers-CellList/3-Layer"))
     last.kernel(9.0, SCOPE.format("", "mtp-Mtp/layers-CellList/0-MtpLayer")).write(tmp_path, 2)
     clock = measure_clock(tmp_path)
-    assert clock.profiled_layers is not None
-    found = [figure for one in clock.profiled_layers for figure in (one.number, one.forward, one.backward, one.twice)]
+    assert clock.layers is not None
+    found = [figure for one in clock.layers for figure in (one.number, one.forward, one.backward, one.twice)]
     assert found == pytest.approx([0, 0.12, 0.21, 0.0, 1, 0.0, 0.21, 0.24, 2, 0.12, 0.26, 0.0])
     messages = [render(note, Language.EN) for note in clock.notes]
     assert messages == [
@@ -69,7 +69,7 @@ def test_the_layers_of_a_profile(tmp_path: Path) -> None:
 def test_a_profile_that_shows_no_layers(tmp_path: Path) -> None:
     output = operator_bound().write(tmp_path)
     clock = measure_clock(tmp_path)
-    assert clock.profiled_layers == ()
+    assert clock.layers == ()
     assert ["have no layer scopes" in render(note, Language.EN) for note in clock.notes] == [True]
     (output / "kernel_details.csv").unlink()
     assert "kernel_details.csv is missing" in render(measure_clock(tmp_path).notes[0], Language.EN)
@@ -83,5 +83,5 @@ def test_a_profile_that_shows_no_layers(tmp_path: Path) -> None:
 def test_a_layer_whose_kernels_take_less_than_no_time_is_left_out(tmp_path: Path) -> None:
     scoped(scoped(Step(), 0, 100.0, 200.0), 1, -1.0, 200.0).write(tmp_path)
     clock = measure_clock(tmp_path)
-    assert [one.number for one in clock.profiled_layers or ()] == [0]
+    assert [one.number for one in clock.layers or ()] == [0]
     assert "layers 1" in render(clock.notes[0], Language.EN)

@@ -25,7 +25,7 @@ TABLE = CASE_E._replace(
 def test_layers_that_recompute_nothing_all_and_some() -> None:
     plain, whole = ProfiledLayer(0, 8.0, 20.0, 0.0), ProfiledLayer(1, 0.0, 22.0, 17.0)
     some = [ProfiledLayer(2, 10.0, 30.0, 4.0), ProfiledLayer(4, 12.0, 34.0, 4.0)]
-    clock = with_layers(Clock(9.0, profiled_layers=(plain, whole, *some)), TABLE)
+    clock = with_layers(Clock(9.0, layers=(plain, whole, *some)), TABLE)
     assert clock.step_seconds == 9.0
     assert clock.times == {
         "dense": LayerTimes(2.0, {RecomputeMode.NONE: 21 / 4, RecomputeMode.FULL: (21 + 17 / 2) / 4}),
@@ -65,10 +65,10 @@ def test_a_layer_of_which_both_show_is_as_the_user_says() -> None:
 
 def test_of_another_model() -> None:
     with pytest.raises(UsageError, match="has a layer 5, but the model has 5 layers"):
-        with_layers(Clock(9.0, profiled_layers=(ProfiledLayer(5, 1.0, 1.0, 0.0),)), TABLE)
+        with_layers(Clock(9.0, layers=(ProfiledLayer(5, 1.0, 1.0, 0.0),)), TABLE)
 
 
 @pytest.mark.parametrize("seen", [None, ()])
 def test_a_log_and_a_profile_without_scopes(seen: tuple[ProfiledLayer, ...] | None) -> None:
-    clock = Clock(9.0, profiled_layers=seen)
+    clock = Clock(9.0, layers=seen)
     assert with_layers(clock, TABLE) == clock

@@ -92,7 +92,7 @@ def test_a_step_is_divided_by_the_ranks_that_see_different_samples() -> None:
 def test_whole_weights_are_let_go_as_the_policy_says(policy: str, stages: int, again: bool) -> None:  # noqa: FBT001
     # pynative/distributed/fsdp.py, get_fsdp_reshard_after_forward_policy
     data = {**DENSE, "parallelism": {"reshard_after_forward_policy": policy, "pipeline_parallel": stages}}
-    assert read_pynative(data, PATH, stages).optimizer.reshards_after_forward is again
+    assert read_pynative(data, PATH, stages).optimizer.reshards is again
 
 
 def test_experts_of_mindspeed_are_all_layers_and_one_after_the_other() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-from ms_tune.dryrun.result import compare_with_theory, unlike_theory
+from ms_tune.dryrun.result import compare_theory, unlike_theory
 from ms_tune.enums import Dialect, MemoryCategory
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.facts.query import data_folder
@@ -188,13 +188,13 @@ def test_theory_is_reported_where_it_can_be_measured() -> None:
 def test_what_is_unlike_theory_is_said() -> None:
     theory = {"weights": 10**10, "gradients": 10**9}
     weights, gradients = MemoryCategory.WEIGHTS, MemoryCategory.GRADIENTS
-    assert list(unlike_theory(compare_with_theory(theory, {weights: 10**10 + 10**6, gradients: 10**9}))) == []
-    (message,) = unlike_theory(compare_with_theory(theory, {weights: 10**10, gradients: 9 * 10**8}))
+    assert list(unlike_theory(compare_theory(theory, {weights: 10**10 + 10**6, gradients: 10**9}))) == []
+    (message,) = unlike_theory(compare_theory(theory, {weights: 10**10, gradients: 9 * 10**8}))
     assert message.params["measured"] == 9 * 10**8
 
 
 def test_a_difference_is_a_part_of_theory() -> None:
-    pairs = compare_with_theory(
+    pairs = compare_theory(
         {"weights": 200, "gradients": 0}, {MemoryCategory.WEIGHTS: 201, MemoryCategory.ACTIVATIONS: 5}
     )
     assert [(pair.content, pair.measured, pair.expected) for pair in pairs] == [
@@ -202,4 +202,4 @@ def test_a_difference_is_a_part_of_theory() -> None:
         ("gradients", 0, 0),
     ]
     assert [pair.difference for pair in pairs] == [pytest.approx(0.005), None]
-    assert compare_with_theory({}, {MemoryCategory.WEIGHTS: 201}) == ()
+    assert compare_theory({}, {MemoryCategory.WEIGHTS: 201}) == ()

@@ -50,7 +50,7 @@ def test_wheel_configs_are_read_as_pyyaml_reads_them() -> None:
     for path in CONFIGS:
         source = load_source(path)
         assert same(source.data, yaml.safe_load(path.read_text(encoding="utf-8"))), path
-        for key_path, position in source.iterate_positions():
+        for key_path, position in source.positions():
             if position.plain:
                 assert same(yaml.safe_load(position.plain.raw), source.get(key_path)), (path, key_path)
 
@@ -72,7 +72,7 @@ def test_any_document_is_read_as_pyyaml_reads_it(document: dict[Any, Any], *, fl
     text = yaml.safe_dump(document, default_flow_style=flow, allow_unicode=unicode)
     source = parse(text)
     assert same(source.data, yaml.safe_load(text))
-    for path, position in source.iterate_positions():
+    for path, position in source.positions():
         # The text of the span means the same as the value at the path.
         if position.plain and position.plain.raw:
             assert same(yaml.safe_load(position.plain.raw), source.get(path))
@@ -90,7 +90,7 @@ def test_every_value_has_a_position(tree: dict[str, Any], newline: str) -> None:
     text = yaml.safe_dump(tree, allow_unicode=True).replace("\n", newline)
     source = parse(text)
     lines = text.split(newline)
-    paths = dict(source.iterate_positions())
+    paths = dict(source.positions())
 
     def check(path: tuple[str | int, ...], node: object) -> None:
         if path:
@@ -111,7 +111,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except ConfigError as error:
         assert str(error).startswith("config.yaml")  # noqa: PT017 - both ways out are fine
     else:
-        list(source.iterate_positions())
+        list(source.positions())
 
 
 def test_positions() -> None:
@@ -145,8 +145,7 @@ def test_line_ends_and_byte_order_mark(tmp_path: Path, newline: str) -> None:
 def test_raw_text_and_kind_of_plain_scalars() -> None:
     source = parse("a: 1e-5\nb: 1.e-5\nc: 010\nd: off\ne: None\nf:\ng: '1'\nh: !!str 5\ni: &x 7\n")
     kinds = {
-        path[0]: position.plain and (position.plain.raw, position.plain.kind)
-        for path, position in source.iterate_positions()
+        path[0]: position.plain and (position.plain.raw, position.plain.kind) for path, position in source.positions()
     }
     assert kinds == {
         "a": ("1e-5", "str"),
@@ -169,7 +168,7 @@ def test_aliases_know_where_they_are_used() -> None:
     inside = source.position(("copy", "x"))
     assert inside is not None
     assert (inside.value.line, [words(source, use) for use in inside.uses]) == (3, ["*base"])
-    assert [path for path, _ in source.iterate_positions()] == [
+    assert [path for path, _ in source.positions()] == [
         ("dp",),
         ("base",),
         ("base", "x"),
@@ -316,7 +315,7 @@ def test_the_parser_without_c_gives_the_same(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("ms_tune.source.yaml_nodes.Loader", yaml.SafeLoader)
     slow = parse(text)
     assert slow.data == fast.data
-    assert list(slow.iterate_positions()) == list(fast.iterate_positions())
+    assert list(slow.positions()) == list(fast.positions())
     assert slow.position(("e", "d")) == fast.position(("e", "d"))
     with pytest.raises(ConfigError, match=r"1:3: tabs"):
         parse("a:\tb\n\tc: d\n")

@@ -146,7 +146,7 @@ def test_other_lines_stay_as_they_are(
     lines = [f"{line}  # 注 {number}" for number, line in enumerate(written.splitlines())]
     text = line_break.join([*lines, ""])
     source = parse(text)
-    paths: list[KeyPath] = [path for path, _ in source.iterate_positions()]
+    paths: list[KeyPath] = [path for path, _ in source.positions()]
     path = draw.draw(st.sampled_from(paths))
     change = ValueChange(kind, (*path, "new") if kind is ADD else path, "new" if kind is RENAME else 7)
     try:
@@ -173,7 +173,7 @@ def test_every_key_of_real_configs_can_be_set_or_is_refused() -> None:
     made = 0
     for path in CONFIGS:
         source = load_source(path)
-        for key_path, position in source.iterate_positions():
+        for key_path, position in source.positions():
             if position.plain is None or position.plain.kind not in ("int", "bool"):
                 continue
             change = ValueChange(SET, key_path, 12345)

@@ -27,7 +27,7 @@ _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # argparse treats these as values
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramArgument:
+class CliArgument:
     """One argument as given on the command line."""
 
     name: str  # `--num-layers`
@@ -37,7 +37,7 @@ class ProgramArgument:
     joined: bool = False  # whether its value is joined by `=`
 
     @property
-    def value_count(self) -> int | None:
+    def nargs(self) -> int | None:
         """Return how many values it takes; None for any number, or if its definitions differ."""
         counts = {0 if one.action else 1 if one.nargs is None else None for one in self.definitions}
         return counts.pop() if len(counts) == 1 else None
@@ -49,7 +49,7 @@ class ProgramArguments:
 
     launch: Launch  # the command that starts it
     release: str  # the release of MindSpeed-LLM whose parser applies
-    items: tuple[ProgramArgument, ...]  # the arguments, in order
+    items: tuple[CliArgument, ...]  # the arguments, in order
     strays: tuple[Argument, ...]  # words before the first argument
     # Unknown words that may contain further arguments, each with whether it is the value of the previous argument.
     hidden: tuple[tuple[Argument, bool], ...] = ()
@@ -59,11 +59,11 @@ class ProgramArguments:
         """Return whether unknown words may contain further arguments."""
         return bool(self.hidden)
 
-    def last(self, dest: str) -> ProgramArgument | None:
+    def last(self, dest: str) -> CliArgument | None:
         """Return the argument that determines a destination; None if it is not given."""
         return self.last_of(*names_by_dest(self.release).get(dest, ()))
 
-    def last_of(self, *names: str) -> ProgramArgument | None:
+    def last_of(self, *names: str) -> CliArgument | None:
         """Return the last argument with one of the names."""
         return next((one for one in reversed(self.items) if one.name in names), None)
 
@@ -100,7 +100,7 @@ def command_of(launch: Launch, release: str) -> ProgramArguments | None:
 
 def command_in(launch: Launch, release: str) -> ProgramArguments:
     """Return any program's arguments, split as a release's parser would."""
-    given: list[ProgramArgument] = []
+    given: list[CliArgument] = []
     strays: list[Argument] = []
     hidden: list[tuple[Argument, bool]] = []
     for word in launch.arguments:
@@ -114,20 +114,18 @@ def command_in(launch: Launch, release: str) -> ProgramArguments:
         ):
             name, equals, _ = text.partition("=")
             value = (word.part(len(name) + 1, len(text)),) if equals else ()
-            given.append(
-                ProgramArgument(name, word.part(0, len(name)), value, definitions(name, release), bool(equals))
-            )
+            given.append(CliArgument(name, word.part(0, len(name)), value, definitions(name, release), bool(equals)))
             continue
         last = given[-1] if given else None
-        expected = last is not None and (last.value_count is None or len(last.values) < last.value_count)
-        if word.open and (last is None or not expected or last.value_count is None):
+        expected = last is not None and (last.nargs is None or len(last.values) < last.nargs)
+        if word.open and (last is None or not expected or last.nargs is None):
             hidden.append(
-                (word, last is not None and bool(last.definitions) and last.value_count is None and not last.values)
+                (word, last is not None and bool(last.definitions) and last.nargs is None and not last.values)
             )
         if last is None:
             strays.append(word)
         else:
-            given[-1] = ProgramArgument(last.name, last.word, (*last.values, word), last.definitions, last.joined)
+            given[-1] = CliArgument(last.name, last.word, (*last.values, word), last.definitions, last.joined)
     return ProgramArguments(launch, release, tuple(given), tuple(strays), tuple(hidden))
 
 
@@ -158,7 +156,7 @@ def _is_variable(unknown: Unknown) -> bool:
     return own and unknown.name not in FROM_OUTSIDE
 
 
-def value_of(one: ProgramArgument) -> object:
+def value_of(one: CliArgument) -> object:
     """Return an argument's value; :data:`UNKNOWN` if it is unknown or its definitions differ."""
     kinds = {(definition.action, definition.type, definition.nargs) for definition in one.definitions}
     if len(kinds) != 1:
@@ -234,9 +232,9 @@ def _refused_by_release(command: ProgramArguments) -> Iterator[RefusedArgument]:
         if not one.definitions and one.name not in names(command.release) and _OPTION.match(one.name):
             yield RefusedArgument(ParserFault.UNKNOWN, one.name, one.word)
         yield from _counted(one)
-        if not one.definitions or one.value_count == 0:
+        if not one.definitions or one.nargs == 0:
             continue
-        for value in one.values[: one.value_count]:
+        for value in one.values[: one.nargs]:
             if value.text is not None:
                 yield from _number(one, value, value.text)
                 yield from _choice(one, value, value.text)
@@ -256,8 +254,8 @@ def _is_without(command: ProgramArguments, framework: str) -> bool:
     return bool(given.values) and given.values[0].text not in (None, framework)
 
 
-def _counted(one: ProgramArgument) -> Iterator[RefusedArgument]:
-    takes = one.value_count
+def _counted(one: CliArgument) -> Iterator[RefusedArgument]:
+    takes = one.nargs
     if takes is None or any(value.open for value in one.values):
         return
     if takes and not one.values:
@@ -266,13 +264,13 @@ def _counted(one: ProgramArgument) -> Iterator[RefusedArgument]:
         yield RefusedArgument(ParserFault.EXTRA, one.name, one.values[takes])
 
 
-def _number(one: ProgramArgument, value: Argument, text: str) -> Iterator[RefusedArgument]:
+def _number(one: CliArgument, value: Argument, text: str) -> Iterator[RefusedArgument]:
     kinds = {definition.type for definition in one.definitions}
     if kinds <= {"int", "float"} and all(read(text, kind) is UNKNOWN for kind in kinds):
         yield RefusedArgument(ParserFault.NUMBER, one.name, value, tuple(sorted(kinds)))
 
 
-def _choice(one: ProgramArgument, value: Argument, text: str) -> Iterator[RefusedArgument]:
+def _choice(one: CliArgument, value: Argument, text: str) -> Iterator[RefusedArgument]:
     if any(definition.choices is None for definition in one.definitions):
         return
     allowed = [choice for definition in one.definitions for choice in definition.choices or ()]
@@ -281,7 +279,7 @@ def _choice(one: ProgramArgument, value: Argument, text: str) -> Iterator[Refuse
         yield RefusedArgument(ParserFault.CHOICE, one.name, value, shown)
 
 
-def _placeholder(one: ProgramArgument) -> bool:
+def _placeholder(one: CliArgument) -> bool:
     """Return whether the value is a sentence to be replaced by a path: several words that come from one variable."""
     if len(one.values) < 2 or one.values[0].via == one.word.via:  # noqa: PLR2004 - a sentence has several words
         return False

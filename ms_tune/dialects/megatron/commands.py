@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Diagnostic, KeyPath, Location
     from ms_tune.dialects.check_context import CheckContext, FixRule
-    from ms_tune.dialects.megatron.arguments import ProgramArgument
+    from ms_tune.dialects.megatron.arguments import CliArgument
     from ms_tune.source.shell.read import Launches
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
@@ -239,7 +239,7 @@ def arguments_of(
     for one in command.items:
         spans = [source.span_of(value) for value in one.values]
         span = (
-            spans[0] if spans and one.value_count != 0 else source.span_of(one.word)
+            spans[0] if spans and one.nargs != 0 else source.span_of(one.word)
         )  # words after a switch are not its value
         entries[one.name] = NodeEntry(source.span_of(one.word), Node(span), None)
         data[one.name] = [value.text for value in one.values] or None
@@ -256,9 +256,9 @@ def read_command(context: CheckContext) -> tuple[LaunchSource, ProgramArguments]
     return context.source, context.source.command
 
 
-def find_repeats(command: ProgramArguments) -> Iterator[tuple[ProgramArgument, ProgramArgument, dict[str, str]]]:
+def find_repeats(command: ProgramArguments) -> Iterator[tuple[CliArgument, CliArgument, dict[str, str]]]:
     """Yield each argument that is repeated with other values, with the previous argument and both values."""
-    before: dict[str, ProgramArgument] = {}
+    before: dict[str, CliArgument] = {}
     for one in command.items:
         first = before.get(one.name)
         before[one.name] = one

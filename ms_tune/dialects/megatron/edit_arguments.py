@@ -20,7 +20,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ms_tune.dialects.megatron.arguments import ProgramArgument
+    from ms_tune.dialects.megatron.arguments import CliArgument
     from ms_tune.source.shell.read import Launch, Launches
     from ms_tune.source.shell.values import Argument
 
@@ -70,7 +70,7 @@ def with_change(script: Launches, release: str, number: int, change: ArgumentCha
     raise EditRefusedError(msg(f"edits.script.{reason or 'shared'}", file=place.file.path.name, line=place.span.line))
 
 
-def _untouchable(script: Launches, given: ProgramArgument, change: ArgumentChange) -> str:
+def _untouchable(script: Launches, given: CliArgument, change: ArgumentChange) -> str:
     words = [given.word]
     if change.values and not change.new and len(change.values) == len(given.values):
         words = list(given.values)
@@ -82,7 +82,7 @@ def _untouchable(script: Launches, given: ProgramArgument, change: ArgumentChang
     return ""
 
 
-def _forms(text: str, given: ProgramArgument, change: ArgumentChange) -> Iterator[Sequence[TextEdit]]:
+def _forms(text: str, given: CliArgument, change: ArgumentChange) -> Iterator[Sequence[TextEdit]]:
     if change.new:
         yield from _added(text, given, change.words)
     elif change.values is None:
@@ -102,7 +102,7 @@ def _put(value: Argument, new: str) -> Iterator[TextEdit]:
         yield TextEdit(piece.place.start, piece.place.end, "" if number else new)
 
 
-def _regions(text: str, given: ProgramArgument) -> Iterator[tuple[int, int]]:
+def _regions(text: str, given: CliArgument) -> Iterator[tuple[int, int]]:
     start, end = given.word.place.start, given.word.place.end
     if start and text[start - 1] in _QUOTES and text[end : end + 1] == text[start - 1]:
         start, end = start - 1, end + 1
@@ -140,7 +140,7 @@ def _remove_span(text: str, start: int, end: int) -> Iterator[TextEdit]:
     yield TextEdit(start, _end_of(_BLANKS.match(text, end), end), "")
 
 
-def _added(text: str, given: ProgramArgument, words: str) -> Iterator[Sequence[TextEdit]]:
+def _added(text: str, given: CliArgument, words: str) -> Iterator[Sequence[TextEdit]]:
     """Insert words before an argument, on a separate line if the argument starts one."""
     start, end = given.word.place.start, given.word.place.end
     if start and text[start - 1] in _QUOTES and text[end : end + 1] == text[start - 1]:
@@ -156,7 +156,7 @@ def _added(text: str, given: ProgramArgument, words: str) -> Iterator[Sequence[T
 
 
 # A program's arguments: names, each with its values; an unknown value is represented by its origin.
-_ArgumentValues = tuple[tuple[str, tuple[str, ...]], ...]
+_Values = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def _text(word: Argument | None) -> str:
@@ -169,14 +169,14 @@ def _texts(words: Iterable[Argument]) -> tuple[str, ...]:
     return tuple(map(_text, words))
 
 
-def _argument_values(launch: Launch, release: str) -> _ArgumentValues:
+def _argument_values(launch: Launch, release: str) -> _Values:
     command = command_of(launch, release)
     if command is None:
         return (("", _texts(launch.arguments)),)
     return (("", _texts(command.strays)), *((one.name, _texts(one.values)) for one in command.items))
 
 
-def _expected(before: _ArgumentValues, change: ArgumentChange) -> _ArgumentValues:
+def _expected(before: _Values, change: ArgumentChange) -> _Values:
     at = change.at + 1  # the first entry contains the words that belong to no argument
     wanted = ((change.name, change.values),) if change.values is not None else ()
     return (*before[:at], *wanted, *before[at + (not change.new) :])
@@ -189,7 +189,7 @@ def _frame(launch: Launch) -> tuple[object, ...]:
 
 
 def _proved(  # noqa: PLR0913, PLR0917 - before, after and the change
-    before: Launches, after: Launches, release: str, number: int, change: ArgumentChange, expected: _ArgumentValues
+    before: Launches, after: Launches, release: str, number: int, change: ArgumentChange, expected: _Values
 ) -> bool:
     if len(before.launches) != len(after.launches) or before.read_from != after.read_from:
         return False
@@ -207,9 +207,7 @@ def _proved(  # noqa: PLR0913, PLR0917 - before, after and the change
     return True
 
 
-def _same_change(
-    was: tuple[str, tuple[str, ...]], before: _ArgumentValues, after: _ArgumentValues, change: ArgumentChange
-) -> bool:
+def _same_change(was: tuple[str, tuple[str, ...]], before: _Values, after: _Values, change: ArgumentChange) -> bool:
     """Return whether another program that shares the words has exactly the same change."""
     places = [at for at, one in enumerate(before[1:]) if one == was]
     ways = (ArgumentChange(at, change.name, change.values, change.new) for at in places)

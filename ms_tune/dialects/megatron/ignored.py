@@ -87,9 +87,9 @@ def find_words_for_no(context: CheckContext) -> Iterator[Violation]:
     """Report words such as ``False`` for a type that treats every word as true."""
     source, command = read_command(context)
     for one in command.items:
-        if {definition.type for definition in one.definitions} != {"bool"} or one.value_count == 0:
+        if {definition.type for definition in one.definitions} != {"bool"} or one.nargs == 0:
             continue
-        for value in one.values[: one.value_count]:
+        for value in one.values[: one.nargs]:
             if value.text is not None and value.text.lower() in _NO:
                 yield Violation((one.name,), "default", {"text": value.text}, span=source.span_of(value))
 

@@ -115,7 +115,7 @@ class MegatronInputs:
     latent: bool = False
     checked_settings: Mapping[str, object] | None = None  # further settings for compatibility checks, by destination
 
-    def checked_setting(self, dest: str) -> object:
+    def checked(self, dest: str) -> object:
         """Return a setting used only for compatibility checks; None if it is not given."""
         return (self.checked_settings or {}).get(dest)
 

@@ -48,8 +48,8 @@ def normalize_megatron(inputs: MegatronInputs) -> LayerPlan:
         failure = failure_of(error)
         return LayerPlan(MEGATRON, inputs.release, placement, None, (), (problem,), (), failure)
     renumbered = [cell for cell in cells if cell.number != cell.first_layer and _other_parts(inputs, final, cell)]
-    problems = tuple(find_silent_problems(inputs, final, cells, layers, renumbered))
-    formative = _formative(final, placement, layers)
+    problems = tuple(find_ignored(inputs, final, cells, layers, renumbered))
+    formative = _dump(final, placement, layers)
     return LayerPlan(MEGATRON, inputs.release, placement, formative, (*layers, *ahead), problems)
 
 
@@ -123,9 +123,7 @@ def _other_parts(inputs: MegatronInputs, final: FinalArguments, cell: StageChunk
     return any(parts(number) != parts(place) for number, place in numbers)
 
 
-def _formative(
-    final: FinalArguments, placement: Sequence[Sequence[int]], layers: Sequence[LayerSpec]
-) -> dict[str, object]:
+def _dump(final: FinalArguments, placement: Sequence[Sequence[int]], layers: Sequence[LayerSpec]) -> dict[str, object]:
     return {
         "layers": [list(row) for row in placement],
         "recompute_granularity": final.granularity,
@@ -236,13 +234,7 @@ def _selected(final: FinalArguments, inputs: MegatronInputs, *, experts: bool) -
 
 
 def _should(  # noqa: PLR0913 - the rule's inputs
-    inputs: MegatronInputs,
-    final: FinalArguments,
-    cell: StageChunk,
-    number: int,
-    layers: int | None,
-    *,
-    gated: bool,
+    inputs: MegatronInputs, final: FinalArguments, cell: StageChunk, number: int, layers: int | None, *, gated: bool
 ) -> bool:
     """Return ``should_recompute``: true for layers after the fully recomputed ones, counted over the chunks of a stage.
 
@@ -262,7 +254,7 @@ def _should(  # noqa: PLR0913 - the rule's inputs
     return layers is None or priority < full + layers
 
 
-def find_silent_problems(
+def find_ignored(
     inputs: MegatronInputs,
     final: FinalArguments,
     cells: Sequence[StageChunk],
@@ -314,8 +306,8 @@ def _of_recompute(inputs: MegatronInputs, final: FinalArguments, layers: Sequenc
             yield make_problem("number-alone", name=name)
     if inputs.in_bubble or final.in_advance:
         yield make_problem("at-run-time")
-    if inputs.checked_setting("moe_zero_memory") not in (None, "disable"):
-        yield make_problem("zero-memory", Severity.INFO, level=inputs.checked_setting("moe_zero_memory"))
+    if inputs.checked("moe_zero_memory") not in (None, "disable"):
+        yield make_problem("zero-memory", Severity.INFO, level=inputs.checked("moe_zero_memory"))
     if final.method == "block" and final.number and inputs.by_rank and final.chunks is None:
         yield make_problem("by-rank-ignored", Severity.INFO)
 

@@ -23,7 +23,7 @@ def recomputed_modules(
             fail("full-number", granularity=granularity, rest=inputs.layers // inputs.stages)
     elif granularity == "selective" and number is not None:
         fail("selective-number", granularity=granularity)
-    if granularity is not None and inputs.distributed and inputs.checked_setting("sequence_parallel"):
+    if granularity is not None and inputs.distributed and inputs.checked("sequence_parallel"):
         fail("distributed-sequence")
     modules = ("core_attn",) if inputs.modules is None else inputs.modules
     if granularity == "selective":
@@ -171,7 +171,7 @@ def _layer_list(inputs: MegatronInputs, noop: frozenset[int]) -> str | None:
     if not text:
         return None
     length = len(text.split(","))
-    checked = inputs.release == "2.2" or inputs.checked_setting("save_model_type") != "hf"
+    checked = inputs.release == "2.2" or inputs.checked("save_model_type") != "hf"
     if checked and length != inputs.stages:
         fail("list-by-stages")
     if inputs.stages <= 1:
@@ -222,9 +222,7 @@ def _in_bubble(
 
 def _aligned(inputs: MegatronInputs, name: str) -> None:
     """Check that all stages reduce gradients at once."""
-    require(
-        inputs.release == "2.2" or inputs.checked_setting("align_grad_reduce") is not False, "bubble-align", name=name
-    )
+    require(inputs.release == "2.2" or inputs.checked("align_grad_reduce") is not False, "bubble-align", name=name)
 
 
 def _in_advance(inputs: MegatronInputs, method: str | None, number: int | None, of_chunk: int | None) -> bool:
@@ -260,16 +258,16 @@ def _dualpipev(inputs: MegatronInputs, of_chunk: int | None) -> None:
     if inputs.schedule != "dualpipev":
         return
     needed = {
-        "fsdp": inputs.release == "2.2" or not inputs.checked_setting("use_custom_fsdp"),
-        "reduce": not inputs.checked_setting("overlap_grad_reduce"),
-        "untied": inputs.checked_setting("untie_embeddings_and_output_weights"),
+        "fsdp": inputs.release == "2.2" or not inputs.checked("use_custom_fsdp"),
+        "reduce": not inputs.checked("overlap_grad_reduce"),
+        "untied": inputs.checked("untie_embeddings_and_output_weights"),
         "swap": not inputs.swap,
-        "context": inputs.checked_setting("context_parallel_size") in (None, 1),
+        "context": inputs.checked("context_parallel_size") in (None, 1),
         "virtual": of_chunk is None,
         "stages": inputs.stages != 1,
         "layers": inputs.layers >= 2 * inputs.stages,
         "batches": inputs.micro_batches is None or inputs.micro_batches >= 2 * inputs.stages - 1,
-        "tensor": not inputs.checked_setting("tp_2d"),
+        "tensor": not inputs.checked("tp_2d"),
     }
     for name, satisfied in needed.items():
         require(satisfied, f"dualpipev-{name}")

@@ -72,7 +72,7 @@ def find_unknown_values(context: CheckContext) -> Iterator[Violation]:
     source, command = read_command(context)
     found: dict[str, tuple[Argument, str]] = {}
     for one in command.items:
-        value = next((word for word in one.values[: one.value_count] if word.text is None), None)
+        value = next((word for word in one.values[: one.nargs] if word.text is None), None)
         sized = any(row.type in ("int", "float") or row.choices for row in one.definitions)
         if value is not None and sized and value.unknown is not None and value.unknown.reason is not Reason.ENVIRONMENT:
             mark = "$" if value.unknown.reason in (Reason.ARGUMENT, Reason.CONDITION, Reason.LOOP, Reason.INPUT) else ""
@@ -91,9 +91,7 @@ def _option_of(word: Argument, command: ProgramArguments) -> str:
     if len(word.pieces) != 1:
         return ""
     launcher = (f"--{name}" for name, value in command.launch.options.items() if value is word)
-    return next(
-        (one.name for one in command.items if one.value_count == 1 and one.values[:1] == (word,)), next(launcher, "")
-    )
+    return next((one.name for one in command.items if one.nargs == 1 and one.values[:1] == (word,)), next(launcher, ""))
 
 
 def find_misspelt_variables(context: CheckContext) -> Iterator[Violation]:

@@ -36,7 +36,7 @@ _SHOWN = 4  # maximum examples in one message
 _PLAIN_DOT = re.compile(r"(?<!\\)\.(?![*+?{])")
 
 
-def find_silent_problems(
+def find_ignored(
     inputs: RecomputeInputs,
     placement: Placement | None,
     layers: Sequence[LayerSpec],
@@ -120,14 +120,12 @@ def _find_value_problems(key: str, value: Any, inputs: RecomputeInputs, placemen
         named = [(f"{key}[{str(pattern)!r}]", item) for pattern, item in value.items()]
     for name, item in named if inputs.swaps.swap is not True else ():
         if isinstance(item, (list, tuple)) and item:
-            yield from _find_list_problems(name, item, inputs, placement)
+            yield from _check_list(name, item, inputs, placement)
     if has_patterns or (key != "recompute" and isinstance(value, dict)):
         yield from _find_pattern_problems(key, value)
 
 
-def _find_list_problems(
-    name: str, value: Sequence[Any], inputs: RecomputeInputs, placement: Placement
-) -> Iterator[Diagnostic]:
+def _check_list(name: str, value: Sequence[Any], inputs: RecomputeInputs, placement: Placement) -> Iterator[Diagnostic]:
     if is_patterns(value):
         yield Diagnostic("strings-mean-all", Severity.WARNING, msg("layers.strings-mean-all", name=name))
         return

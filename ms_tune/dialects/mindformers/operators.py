@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import Failure, FrameworkStop, report_literal_patterns, unmatched_cells
+from ms_tune.dialects import Failure, FrameworkStop, report_literals, unmatched_cells
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.mindformers.recompute import DEFAULT_PATTERNS, failure_problem, normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
@@ -127,7 +127,7 @@ def keep_matching_patterns(inputs: RecomputeInputs, plan: LayerPlan, model: Laye
     if stopped is not None:
         return stopped
     problems = list(find_unmatched(inputs, plan, model)) if model is not None else []
-    seen = select_matching(plan, model) if model is not None else None
+    seen = match_plan(plan, model) if model is not None else None
     # Full recomputation does not depend on the operators in a layer.
     known = model if model is not None and seen is not None else bare_model("")
     log = (*plan.log, *layer_lines(inputs, plan, known), *ahead_lines(inputs, plan, known))
@@ -140,7 +140,7 @@ def keep_matching_patterns(inputs: RecomputeInputs, plan: LayerPlan, model: Laye
             log=log,
             matches=found,
         )
-    return plan._replace(problems=(*plan.problems, *problems, *report_literal_patterns(plan.layers)), log=log)
+    return plan._replace(problems=(*plan.problems, *problems, *report_literals(plan.layers)), log=log)
 
 
 def find_failure(inputs: RecomputeInputs, plan: LayerPlan, model: LayerModel) -> LayerPlan | None:
@@ -264,9 +264,7 @@ def _finds(tree: Tree, pattern: str, *, matches_cells: bool) -> tuple[str, ...]:
     return (*found.operators, *(found.cells if matches_cells else ()))
 
 
-def select_matching(
-    plan: LayerPlan, model: LayerModel
-) -> tuple[tuple[LayerSpec, ...], dict[str, tuple[str, ...]]] | None:
+def match_plan(plan: LayerPlan, model: LayerModel) -> tuple[tuple[LayerSpec, ...], dict[str, tuple[str, ...]]] | None:
     """Return the layers with only their matching patterns, and the matches of each; None if the model's layers are unknown."""
     trees = [model.tree(layer.layer) for layer in plan.layers]
     if plan.formative is None or None in trees:

@@ -18,7 +18,7 @@ from functools import partial
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import ENDLESS_LOOP, MINDFORMERS, FrameworkStop, LayerPlan, LayerSpec, failure_of, stop
-from ms_tune.dialects.mindformers.ignored import find_silent_problems
+from ms_tune.dialects.mindformers.ignored import find_ignored
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, place_layers
 from ms_tune.dialects.values import ArrayRow, NumpyCount, check_applied, drop_excluded, is_counts, is_patterns
 from ms_tune.enums import RecomputeMode
@@ -86,8 +86,8 @@ def normalize(inputs: RecomputeInputs) -> LayerPlan:
         failure = failure_of(error, layer)
         problems.append(failure_problem(progress.step, layer, error))
     placement, lists, swap, layers = progress.placement, progress.lists, progress.swap, progress.layers
-    swap_traps = swap.find_silent_problems(inputs, lists, layers) if swap is not None and lists is not None else ()
-    problems += find_silent_problems(inputs, placement, layers, progress.reached, swap_traps)
+    swap_traps = swap.find_ignored(inputs, lists, layers) if swap is not None and lists is not None else ()
+    problems += find_ignored(inputs, placement, layers, progress.reached, swap_traps)
     for key, pattern in progress.dropped:
         message = msg("layers.pattern-excluded", key=key, pattern=pattern)
         problems.append(Diagnostic("pattern-excluded", Severity.INFO, message))

@@ -135,7 +135,7 @@ class SwapEntries:
                     plans.append(SwapPlan(pattern, found[_PREFETCH]))
         return tuple(plans)
 
-    def find_silent_problems(
+    def find_ignored(
         self, inputs: RecomputeInputs, lists: Mapping[str, Any], layers: Sequence[LayerSpec]
     ) -> Iterator[Diagnostic]:
         """Yield every trap of a plan with swap on."""

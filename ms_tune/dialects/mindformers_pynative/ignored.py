@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # prefixes of paths relative to the whole model
 
 
-def find_silent_problems(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
+def find_ignored(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
     """Yield every trap that can be determined."""
     yield from _find_pipeline_problems(inputs)
     if outcome.ranges is not None:

@@ -24,12 +24,12 @@ from ms_tune.dialects import (
     failure_of,
     failure_problem,
     parse_specs,
-    report_literal_patterns,
+    report_literals,
     stop,
     stop_at_first,
     write_specs,
 )
-from ms_tune.dialects.mindformers_pynative.ignored import find_silent_problems
+from ms_tune.dialects.mindformers_pynative.ignored import find_ignored
 from ms_tune.dialects.mindformers_pynative.placement import PynativeOutcome, place_layers
 from ms_tune.dialects.mindformers_pynative.refusals import check_recompute, check_schedule, check_swap
 from ms_tune.dialects.operators import topmost
@@ -60,14 +60,14 @@ def normalize_pynative(inputs: PynativeInputs) -> LayerPlan:
         _go(working, outcome)
     except FrameworkStop as error:
         stopped = error
-    problems = tuple(find_silent_problems(inputs, outcome))
+    problems = tuple(find_ignored(inputs, outcome))
     if stopped is not None:
         problems = (failure_problem(outcome.step, FRAMEWORK, stopped), *problems)
     complete = stopped is None and outcome.ranges is not None
     counts = tuple(tuple(last - first + 1 for first, last in row) for row in outcome.ranges or ())
     layers = tuple(_layers(working, outcome)) if complete else ()
     modules = {path for paths in (inputs.modules or {}).values() for path in paths}
-    problems = (*problems, *report_literal_patterns(layers, modules.__contains__))
+    problems = (*problems, *report_literals(layers, modules.__contains__))
     return LayerPlan(
         dialect=MINDFORMERS_PYNATIVE,
         framework_version=inputs.version,

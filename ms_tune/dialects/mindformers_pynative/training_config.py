@@ -57,7 +57,7 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
     # ``layers/linear.py`` of 2.1: weights have the compute format, except norms, the embedding and the projections in
     # ``transformers/attention.py``, which use ``params_dtype``. In 2.0 that applies to all projections and experts.
     parameters, attention = (written, None) if before_2_1() else (compute, written)
-    local = training.get_or_default("local_batch_size")
+    local = training.value("local_batch_size")
     return TrainingConfig(
         shape=_read_shape(model, path, whole=parallelism.context == 1),
         parallelism=parallelism,
@@ -79,21 +79,21 @@ def read_pynative(data: Mapping[str, object], path: Path, devices: int) -> Train
 def read_parallelism(data: Mapping[str, object], path: Path) -> Parallelism:
     """Return the parallel degrees; the data-parallel size follows from the devices."""
     section = Section(data, "parallelism", path, _DIALECT)
-    chunks = section.get_or_default("pipeline_parallel_interleave_num")
-    tensor = section.get_or_default("tensor_parallel")
+    chunks = section.value("pipeline_parallel_interleave_num")
+    tensor = section.value("tensor_parallel")
     earlier = before_2_1() and tensor > 1
     method = section.get_choice("context_parallel_method", list(_CONTEXT_METHODS), "colossal")
     return Parallelism(
         tensor=tensor,
-        pipeline=section.get_or_default("pipeline_parallel"),
-        context=section.get_or_default("context_parallel"),
-        expert=section.get_or_default("expert_parallel"),
+        pipeline=section.value("pipeline_parallel"),
+        context=section.value("context_parallel"),
+        expert=section.value("expert_parallel"),
         virtual_pipeline=chunks if chunks > 1 else None,
         # 2.0 ignores the key: `_apply_spmd_parallelism` leaves `enable_sp` at True.
-        sequence=section.get_or_default("sequence_parallel") or earlier,
+        sequence=section.value("sequence_parallel") or earlier,
         context_method=_CONTEXT_METHODS[method],
         ulysses=section.get("ulysses_degree_in_cp", 1),
-        split_loss=section.get_or_default("enable_loss_parallel") and tensor > 1,
+        split_loss=section.value("enable_loss_parallel") and tensor > 1,
         gathers_sequence=earlier,
     )
 
@@ -120,7 +120,7 @@ def expert_layers(data: Mapping[str, object], path: Path, layers: int) -> tuple[
 
 def _micro_batches(training: Section, data_parallel: int, local: int, path: Path) -> int:
     """Return the micro-batches per step: global batch size / (data-parallel size x micro-batch size) (``trainer.py``)."""
-    total: int = training.get_or_default("global_batch_size")
+    total: int = training.value("global_batch_size")
     count, rest = divmod(total, max(1, data_parallel) * local)
     if rest or not count:
         raise ConfigError(
@@ -225,7 +225,7 @@ def _read_optimizer(data: Mapping[str, object], path: Path, parallelism: Paralle
         Section(data, "optimizer", path, _DIALECT).get("type", "AdamW"),
         gradient_buffers=not alone,
         sharding=Sharding.NONE if alone else Sharding.PARAMETERS,
-        reshards_after_forward=again,
+        reshards=again,
         shards=shards if isinstance(shards, int) and shards > 0 else None,
         keeps_clones=before_2_1(),
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath, Location
     from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.dialects.megatron.arguments import ProgramArgument
+    from ms_tune.dialects.megatron.arguments import CliArgument
     from ms_tune.facts.mindspeed_mm import MultimodalSetting
     from ms_tune.source.shell.read import Launch, Launches
     from ms_tune.source.shell.values import Argument
@@ -47,7 +47,7 @@ class MultimodalSource(LaunchSource):
         """Map the script's plain-text variables to their last values."""
         return {one.assignment.name: one.text for one in assignments(self.script.text) if one.text is not None}
 
-    def last_argument(self, name: str) -> ProgramArgument | None:
+    def last_argument(self, name: str) -> CliArgument | None:
         """Return the last occurrence of an option."""
         return self.command.last_of(name)
 
@@ -79,7 +79,7 @@ class MultimodalSource(LaunchSource):
         given = self.last_argument(spell_argument(rest))
         if room == "launch" or given is None:
             return super().look_up(name)
-        first = given.values[: given.value_count]  # later values do not count
+        first = given.values[: given.nargs]  # later values do not count
         return value_of(replace(given, values=first)), (given.name,)
 
     def files(self) -> Iterator[tuple[str, Argument, Path | None]]:

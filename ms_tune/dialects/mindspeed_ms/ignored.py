@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 _ACTIVATION_CELLS = frozenset({"gelu", "fast_gelu"})
 
 
-def find_silent_problems(
-    inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan] | None
-) -> Iterator[Diagnostic]:
+def find_ignored(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan] | None) -> Iterator[Diagnostic]:
     """Yield every trap that can be determined; ``plans`` is None if the framework stops."""
     if inputs.stages == 1 and inputs.num_layer_list:
         yield make_problem("num-layer-list-ignored")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem, stop
-from ms_tune.dialects.mindspeed_ms.ignored import find_silent_problems
+from ms_tune.dialects.mindspeed_ms.ignored import find_ignored
 from ms_tune.dialects.mindspeed_ms.placement import (
     CellPlan,
     CountArray,
@@ -67,7 +67,7 @@ def normalize_mindspeed_ms(inputs: MindSpeedInputs) -> LayerPlan:
     if failures:
         step, _, first_stop = failures[0]
         problem = failure_problem(step, FRAMEWORK, first_stop, _remark(inputs, failures, len(placer.cells())))
-        problems = (problem, *find_silent_problems(inputs, None))
+        problems = (problem, *find_ignored(inputs, None))
         return LayerPlan(MINDSPEED_MS, VERSION, placement, None, (), problems, tuple(log), failure_of(first_stop))
     return LayerPlan(
         dialect=MINDSPEED_MS,
@@ -75,7 +75,7 @@ def normalize_mindspeed_ms(inputs: MindSpeedInputs) -> LayerPlan:
         placement=placement,
         formative=_formative(inputs, plans),
         layers=_layers(inputs, plans),
-        problems=tuple(find_silent_problems(inputs, plans)),
+        problems=tuple(find_ignored(inputs, plans)),
         log=tuple(log),
     )
 

@@ -132,7 +132,7 @@ def _write_experts(config: ConfigCopy, experts: Sequence[bool]) -> None:
 
 def _renumber_lists(config: ConfigCopy, numbers: Sequence[int]) -> None:
     # Renumber the lists of layers that only the framework reads, for the remaining layers.
-    def keep_existing_layers(specs: Any) -> Any:  # noqa: ANN401 - as the config has it
+    def keep(specs: Any) -> Any:  # noqa: ANN401 - as the config has it
         try:
             named = set(parse_specs(specs))
         except (FrameworkStop, TypeError):
@@ -142,13 +142,12 @@ def _renumber_lists(config: ConfigCopy, numbers: Sequence[int]) -> None:
     for key in ("recompute.exclude_op", "recompute_comm.select_module"):
         named = config.get(key)
         if isinstance(named, dict):
-            config.set(key, {pattern: keep_existing_layers(specs) for pattern, specs in named.items()})
+            config.set(key, {pattern: keep(specs) for pattern, specs in named.items()})
     for key in ("swap.layer_swap", "swap.op_swap"):
         entries = config.get(key)
         if isinstance(entries, list):
             listed = [isinstance(entry, dict) and "layers" in entry for entry in entries]
             made = [
-                {**one, "layers": keep_existing_layers(one["layers"])} if has else one
-                for one, has in zip(entries, listed, strict=True)
+                {**one, "layers": keep(one["layers"])} if has else one for one, has in zip(entries, listed, strict=True)
             ]
             config.set(key, made)

@@ -12,7 +12,7 @@ from ms_tune.dialects.check_context import CodeSource
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.job.script import ScriptJob
-from ms_tune.lint.environment.variables import ALLOC_BOOLEANS, FOREIGN, MINDSPORE_VARIABLES, Item, items
+from ms_tune.lint.environment.variables import ALLOC_BOOLEANS, FOREIGN, MS_NAMES, Item, items
 from ms_tune.lint.fix import title_of
 from ms_tune.source import SCRIPTS
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
@@ -284,9 +284,7 @@ _LINE_COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
 
 def from_process(variables: Mapping[str, str]) -> Environment:
     """Return the settings of a process, such as ``os.environ``, limited to variables relevant to MindSpore."""
-    text = "".join(
-        f"{name}={variables[name]}\n" for name in sorted((MINDSPORE_VARIABLES | FOREIGN.keys()) & set(variables))
-    )
+    text = "".join(f"{name}={variables[name]}\n" for name in sorted((MS_NAMES | FOREIGN.keys()) & set(variables)))
     return parse_env(text, Path("environment"), raw=True)
 
 

@@ -12,7 +12,7 @@ from ms_tune.facts.launchers import variables
 
 # Those that show that a file is for MindSpore; and those of torch_npu, which MindSpore 2.9 does not use, with MindSpore's
 # counterpart, if any.
-MINDSPORE_VARIABLES = frozenset(name for name, one in variables().items() if one.mindspore)
+MS_NAMES = frozenset(name for name, one in variables().items() if one.mindspore)
 FOREIGN = {name: one.instead for name, one in variables().items() if one.instead is not None}
 
 ALLOC_BOOLEANS = frozenset(

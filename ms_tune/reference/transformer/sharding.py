@@ -132,7 +132,7 @@ class Sharder:
     """The sharding of the weights of cells."""
 
     groups: Groups  # this rank's groups
-    reshards_after_forward: bool  # whether whole weights are freed after the forward pass
+    reshards: bool  # whether whole weights are freed after the forward pass
     pipeline: bool  # whether the chunks are part of a pipeline
     chunks: list[Units] = field(default_factory=list)  # the units made so far, chunk by chunk
     weights: list[ShardedWeight] = field(default_factory=list)  # the weights sharded so far
@@ -159,9 +159,7 @@ class Sharder:
         whole = parts.stays_gathered(cell)
         late = cell is parts.embedding or whole  # its gradients are only certain to exist after the backward pass
         releases = not (self.pipeline or cell is parts.output or whole)
-        releases &= (
-            self.reshards_after_forward or cell is parts.norm
-        )  # the norm has no policy, and `fully_shard` frees it
+        releases &= self.reshards or cell is parts.norm  # the norm has no policy, and `fully_shard` frees it
         return [ShardedUnit(members, late, releases) for members in units if members]
 
     def _shard(self, weight: Parameter, *, experts: bool) -> ShardedWeight:

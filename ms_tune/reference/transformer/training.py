@@ -39,7 +39,7 @@ class Trainer:
         optimizer = config.optimizer
         sharder = None
         if optimizer.sharding is Sharding.PARAMETERS:
-            sharder = Sharder(settings.groups, optimizer.reshards_after_forward, pipeline=stage.stages > 1)
+            sharder = Sharder(settings.groups, optimizer.reshards, pipeline=stage.stages > 1)
         self.networks = nn.CellList([ChunkNetwork(chunk, settings, sharder) for chunk in stage.chunks])
         for network in self.networks:
             network.set_train()

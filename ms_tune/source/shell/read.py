@@ -272,7 +272,7 @@ _BLOCKS = (
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenAssignment:
+class Assignment:
     """An assignment as written in a script."""
 
     assignment: Assign  # the assignment and its position
@@ -289,18 +289,16 @@ def comments(text: str) -> list[tuple[int, str]]:
     return [(line, said) for line, said in found if line > 1 or not said.startswith("#!")]
 
 
-def assignments(text: str) -> list[WrittenAssignment]:
+def assignments(text: str) -> list[Assignment]:
     """Return the assignments of a script's text, in order."""
     count = iter(range(1, len(text) + 2))
-    found: list[WrittenAssignment] = []
+    found: list[Assignment] = []
     todo: list[tuple[Command, Block]] = [(parse(File(Path(), to_unix_lines(text))).body, ())]
     while todo:
         command, block = todo.pop()
         words = command.words or ()
         these = (*(word for word in words if isinstance(word, Assign)), *_through_env(words))
-        found += [
-            WrittenAssignment(one, _plain(one), block, one.append or _uses(one.name, _parts(one))) for one in these
-        ]
+        found += [Assignment(one, _plain(one), block, one.append or _uses(one.name, _parts(one))) for one in these]
         own = command.kind in _BLOCKS
         todo += [(inner, (*block, next(count)) if own else block) for inner in reversed(command.inner)]
     return sorted(found, key=lambda one: one.assignment.place.start)

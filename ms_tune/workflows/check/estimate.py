@@ -13,7 +13,7 @@ from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.estimate.flops import widths_of
 from ms_tune.estimate.memory import (
     Estimate,
-    LayersInFlight,
+    LiveLayers,
     Outlook,
     RankShare,
     estimate_stage,
@@ -75,7 +75,7 @@ def _config_stage(run: PreparedRun, widths: Widths, share: RankShare) -> StageEs
         full = kind.recompute is RecomputeMode.FULL
         # Without stages there is one pass, regardless of the chunks in the layer lists.
         passes = run.in_flight[chunk if run.stages > 1 else 0]
-        layers.append(LayersInFlight(activations, passes, full=full, layers=count))
+        layers.append(LiveLayers(activations, passes, full=full, layers=count))
     logits = logits_bytes(widths, share) if run.stage == run.stages - 1 else 0
     return estimate_stage(run.stage, run.layers, lasting, layers, logits)
 

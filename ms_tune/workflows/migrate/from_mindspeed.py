@@ -79,9 +79,7 @@ def decide_megatron(draft: MigrationDraft) -> None:
     keys = [path for path, _ in draft.open_keys() if path[0] in names]
     try:
         (program, *_) = convert_script(draft.script, _target_dialect(draft))
-    except (
-        ConfigError
-    ) as error:  # custom layers, or an unknown number of layers: only questions about these keys are asked
+    except ConfigError as error:  # custom layers, or an unknown number of layers: ask about these keys only
         draft.note(("recompute",), error.message)
         _ask_all(draft, keys, error.message)
     else:

@@ -197,10 +197,8 @@ def _find_comments(source: SourceFile, path: KeyPath) -> tuple[list[str], str]:
 
 def list_comments(source: SourceFile) -> Iterator[tuple[int, str]]:
     """Yield every comment of a text with its line number; a ``#`` inside a value or a key is not a comment."""
-    spans = [span for _, place in source.iterate_positions() if place.key is not None for span in (place.key,)]
-    spans += [
-        place.definition for path, place in source.iterate_positions() if not isinstance(source.get(path), (dict, list))
-    ]
+    spans = [span for _, place in source.positions() if place.key is not None for span in (place.key,)]
+    spans += [place.definition for path, place in source.positions() if not isinstance(source.get(path), (dict, list))]
     # A comment can follow the indicator of a block scalar (``|``, ``>``); the block begins on the next line.
     blocks = (span.start for span in spans if source.text[span.start : span.start + 1] in ("|", ">"))
     heads = {start: source.text.find("\n", start) for start in blocks}

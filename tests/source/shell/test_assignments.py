@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ms_tune.source.shell.read import WrittenAssignment, assignments
+from ms_tune.source.shell.read import Assignment, assignments
 
 
 def written(script: str) -> list[tuple[str, str | None]]:
@@ -62,7 +62,7 @@ def test_branches_are_distinguished_and_nested() -> None:
 
 def test_they_are_in_the_order_of_the_script_at_their_places() -> None:
     script = "env Z=1 Y=2 msrun\nX=3 W='4' f\n"
-    found: list[WrittenAssignment] = assignments(script)
+    found: list[Assignment] = assignments(script)
     assert [one.assignment.name for one in found] == ["Z", "Y", "X", "W"]
     assert [script[one.assignment.place.start : one.assignment.place.end] for one in found] == [
         "Z=1",

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from . import bounds, finite_checks
-from .support import put_around, record_difference
+from .support import put_around, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ def count_devices(ascend: Any, process: HookedProcess | None) -> None:  # noqa: 
         return int(count()) or (int(requested) if requested.isdecimal() and int(requested) else _DEFAULT)
 
     put_around(ascend, "device_count", device_count)
-    record_difference(process, "device-count")
+    report(process, "device-count")
 
 
 def make_generators(msadapter: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
@@ -67,7 +67,7 @@ def make_generators(msadapter: Any, process: HookedProcess | None) -> None:  # n
         base.__init__(self)
 
     own.__init__ = functools.wraps(own.__init__)(__init__)
-    record_difference(process, "generator")
+    report(process, "generator")
 
 
 def skip_in_place_operators(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
@@ -81,7 +81,7 @@ def skip_in_place_operators(module: Any, process: HookedProcess | None) -> None:
         operator = _IN_PLACE.get(name)
         if operator is None:
             return load(self, name)
-        record_difference(process, "in-place", operator=operator)
+        report(process, "in-place", operator=operator)
         return SimpleNamespace(**{operator: lambda *_arguments, **_named: None})
 
     put_around(module.AtbOpBuilder, "load", load_in_simulation)
@@ -111,7 +111,7 @@ def give_role(module: ModuleType, process: HookedProcess | None) -> None:
         return os.environ.get(key, "MS_WORKER" if key == _ROLE else default)
 
     module.os = _Proxy(os, getenv=getenv)  # type: ignore[attr-defined]  # the name that it imports
-    record_difference(process, "role")
+    report(process, "role")
 
 
 _MAKER, _GETTER = "setup_model_and_optimizer", "get_model"
@@ -132,7 +132,7 @@ def train_always(module: Any, process: HookedProcess | None) -> None:  # noqa: A
         options = module.get_args()
         if not getattr(options, "do_train", False):
             options.do_train = True
-            record_difference(process, "do-train")
+            report(process, "do-train")
         return build(*arguments, **named)
 
     put_around(module, "build_train_valid_test_data_loaders", build_and_train)
@@ -168,7 +168,7 @@ def _build_as_first_rank(module: Any, process: HookedProcess | None, build: Any,
         return 0 if group is None else int(ask(group))
 
     distributed.get_rank = get_rank
-    record_difference(process, "builds-index")
+    report(process, "builds-index")
     try:
         return build(*arguments, **named)
     finally:
@@ -251,7 +251,7 @@ def know_sizes(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN
     def build_from_data(build: Any, keys: Any, data: Any) -> Any:  # noqa: ANN401 - as the function takes them
         if data is None or module.get_tensor_model_parallel_rank():
             return build(keys, data)
-        record_difference(process, "sizes")
+        report(process, "sizes")
         key_size = {key: list(data[key].shape) for key in keys}
         key_numel = {key: math.prod(size) for key, size in key_size.items()}
         return key_size, key_numel, sum(key_numel.values())
@@ -274,7 +274,7 @@ def know_shapes(module: Any, process: HookedProcess | None) -> None:  # noqa: AN
         config: Any,  # noqa: ANN401 - a TransformerConfig
     ) -> tuple[list[int], list[int]]:
         communicate(tensor_send_next, tensor_send_prev, recv_prev, recv_next, config)
-        record_difference(process, "lengths")
+        report(process, "lengths")
         arguments = importlib.import_module("megatron.training").get_args()
         length = arguments.seq_length // config.context_parallel_size
         length //= config.tensor_model_parallel_size if config.sequence_parallel else 1
@@ -322,7 +322,7 @@ def spread_tokens(module: Any, process: HookedProcess | None) -> None:  # noqa: 
         share, rest = divmod(routing_map.shape[0] * dispatcher.config.moe_router_topk, dispatcher.num_experts)
         if rest or getattr(dispatcher, "drop_and_pad", False):
             return preprocess(dispatcher, routing_map)
-        record_difference(process, "even-experts", tokens=share)
+        report(process, "even-experts", tokens=share)
 
         def count(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as a tensor's `sum`
             return finite_checks.with_value(routing_map.sum(*arguments, **named), share)

@@ -15,7 +15,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from .support import note, put_around, record_difference
+from .support import note, put_around, report
 
 if TYPE_CHECKING:
     from .support import HookedProcess
@@ -95,7 +95,7 @@ def _find_conditions(executor: Any, process: HookedProcess) -> None:  # noqa: AN
             with contextlib.suppress(Exception):  # a release that cannot export the graph
                 if _CONDITION in self._graph_executor.get_func_graph_proto(phase, "anf_ir", False):  # noqa: FBT003
                     seen.add(graph)
-                    record_difference(process, "condition", graph=graph)
+                    report(process, "condition", graph=graph)
         return compiled
 
     put_around(executor, "compile", looking)

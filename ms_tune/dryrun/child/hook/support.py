@@ -100,14 +100,12 @@ def framework_loads(
         try:
             getattr(importlib.import_module(f"{__package__}.frameworks"), change)(module, process())
         except Exception as error:  # noqa: BLE001 - a release without the changed code stays as it is, recorded
-            record_difference(
-                process(), "not-applied", module=module.__name__, reason=f"{type(error).__name__}: {error}"
-            )
+            report(process(), "not-applied", module=module.__name__, reason=f"{type(error).__name__}: {error}")
 
     return {name: functools.partial(load, change) for name, change in _BY_MODULE.items()}
 
 
-def record_difference(process: HookedProcess | None, text: str, **params: object) -> None:
+def report(process: HookedProcess | None, text: str, **params: object) -> None:
     """Record, once, that something runs differently than on a device: a text by its id after ``support.``."""
     note(
         process, "support", {"text": f"support.{text}", "params": {name: str(value) for name, value in params.items()}}
