@@ -1,8 +1,7 @@
 """Find differences between two answers of ms-tune to one command line, for ``same_answers.py``; two tables list the intended ones.
 
 Answers in JSON are compared value by value; list items are paired by their subject (a finding by its check and
-position), and
-the order of fields is ignored. Other answers and standard error are compared line by line.
+position), and the order of fields is ignored. Other answers and standard error are compared line by line.
 """
 
 from __future__ import annotations

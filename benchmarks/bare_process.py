@@ -1,9 +1,8 @@
 """Run one simulated process with the model only, without ms-tune's changes: ``python bare_process.py MODULE job.json``.
 
 ``benchmarks/dryrun.py`` starts it in the environment of a dryrun. Weights are initialised, stacks are formatted again
-for every
-operator, threads that poll the simulated device use idle processors, and garbage is collected during imports: MindSpore's
-default behaviour in simulation.
+for every operator, threads that poll the simulated device use idle processors, and garbage is collected during imports:
+MindSpore's default behaviour in simulation.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     python benchmarks/coverage_by_room.py [FOLDER ...] [--missing]
 
 Code that only child processes run (dryrun/child, the supervisor of a command and the stand-in of its launchers, the
-network of
-reference) is not traced and left out; the tests marked `mindspore` run it. Needs the package `coverage`.
+network of reference) is not traced and left out; the tests marked `mindspore` run it. Needs the package `coverage`.
 """
 
 from __future__ import annotations

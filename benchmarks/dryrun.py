@@ -2,12 +2,11 @@
 
 Run it where the dryrun extra is installed: ``python benchmarks/dryrun.py``. It uses a new cache in a temporary folder.
 ``--stages`` measures four pipeline stages of an eight-layer Qwen3 of the MindFormers wheel instead. ``--against
-CHECKOUT`` runs
-this ms-tune and that of another checkout alternately: the packaged model, and two stages of a MindFormers config.
+CHECKOUT`` runs this ms-tune and that of another checkout alternately: the packaged model, and two stages of a
+MindFormers config.
 
 Two processes serve for comparison: the simulated one as ms-tune starts it, started by hand; and MindSpore alone, with
-only the
-model of ms-tune (``bare_process.py``). Both write the tracker's files, which are not read.
+only the model of ms-tune (``bare_process.py``). Both write the tracker's files, which are not read.
 """
 
 from __future__ import annotations

@@ -1,18 +1,15 @@
 """Compare what ``ms-tune dryrun --layers N`` extrapolates with full runs of the same stages, for each kind of job.
 
 Run it where the dryrun extra is installed: ``python benchmarks/extrapolation.py [NAME ...]``, with names or parts of
-names of the
-jobs to run; without names it runs all, in about an hour on two cores. It prints the table that docs/accuracy-dryrun.md
-summarises:
-each job's rows as soon as they are known, or why the job fails. ``--first-stage`` leaves out other stages and takes
-half the time.
-The jobs are published configs with the settings below: smaller models with enough layers of each kind that most of them are
-extrapolated. The question is not their memory, but whether extrapolation is correct.
+names of the jobs to run; without names it runs all, in about an hour on two cores. It prints the table that
+docs/accuracy-dryrun.md summarises: each job's rows as soon as they are known, or why the job fails. ``--first-stage``
+leaves out other stages and takes half the time. The jobs are published configs with the settings below: smaller models
+with enough layers of each kind that most of them are extrapolated. The question is not their memory, but whether
+extrapolation is correct.
 
 Jobs whose names begin with "Megatron" are launch scripts of MindSpeed-LLM, for the table of docs/megatron.md. They run
-where
-``MS_TUNE_TEST_MEGATRON`` names a Python with MindSpore, and Megatron-LM, MindSpeed, MindSpeed-LLM and MSAdapter are on
-PYTHONPATH.
+where ``MS_TUNE_TEST_MEGATRON`` names a Python with MindSpore, and Megatron-LM, MindSpeed, MindSpeed-LLM and MSAdapter
+are on PYTHONPATH.
 """
 
 from __future__ import annotations

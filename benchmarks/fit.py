@@ -1,8 +1,7 @@
 """Measure ``ms-tune fit``: the two public cases, an interleaved one, plans simulated per second, random tables.
 
 ``python benchmarks/fit.py [--random N] [--only-random]``: processor seconds of one process; N random tables are planned
-with low
-effort, and every plan is checked with the pipeline that the tests simulate pass by pass.
+with low effort, and every plan is checked with the pipeline that the tests simulate pass by pass.
 """
 
 from __future__ import annotations

@@ -3,16 +3,12 @@
     python benchmarks/kill_matrix.py [--count 200] [--seed 1] [--rooms dialects ...] [--tests tests -m fast] [--write FILE]
 
 One pytest session runs all tests once, and `coverage` records the functions that each enters. Then, for each mutant, a
-fork of that
-session replaces the functions of the mutant's module and runs the tests that enter the changed one, up to the first
-failure in each
-file. So a mutant takes only the time of its tests, without imports. A process that a test starts does not see the
-mutant, and
-mutants outside functions are not tried.
+fork of that session replaces the functions of the mutant's module and runs the tests that enter the changed one, up to
+the first failure in each file. So a mutant takes only the time of its tests, without imports. A process that a test
+starts does not see the mutant, and mutants outside functions are not tried.
 
 The output lists mutants that no test detects and, for each test file, how many it detects, and how many only it
-detects: a file
-that alone detects none can be removed, as far as mutants show.
+detects: a file that alone detects none can be removed, as far as mutants show.
 """
 
 from __future__ import annotations

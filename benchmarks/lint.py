@@ -1,18 +1,13 @@
 """Measure ``ms-tune lint`` compared with check-jsonschema and cfn-lint, and on a thousand files compared with yamllint.
 
 ``python benchmarks/lint.py FOLDER [--program FILE] [--peers BIN] [--config FILE]``: FOLDER contains training configs
-(such as
-the ``configs`` of an installed MindFormers), FILE is an installed ``ms-tune`` (default: this checkout, where checklists
-are not
-pre-parsed), BIN has the programs ``check-jsonschema``, ``cfn-lint`` and ``yamllint`` (default: PATH); missing programs
-are left
-out. The one file is copied, so that no settings of a checkout are read.
+(such as the ``configs`` of an installed MindFormers), FILE is an installed ``ms-tune`` (default: this checkout, where
+checklists are not pre-parsed), BIN has the programs ``check-jsonschema``, ``cfn-lint`` and ``yamllint`` (default:
+PATH); missing programs are left out. The one file is copied, so that no settings of a checkout are read.
 
 Every run is a complete process, start-up included. The programs run alternately, so that a disturbance affects all of
-them, and
-all use compiled modules, as after ``pip install``. check-jsonschema gets the schema that ``ms-tune schema`` prints;
-cfn-lint gets
-a template with as many lines as the config.
+them, and all use compiled modules, as after ``pip install``. check-jsonschema gets the schema that ``ms-tune schema``
+prints; cfn-lint gets a template with as many lines as the config.
 """
 
 from __future__ import annotations
@@ -85,7 +80,7 @@ def template(lines: int) -> str:
 
 
 def peers(config: Path, folder: Path, programs: str | None, environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the commands to compare with that are installed."""
+    """Return the installed commands to compare with."""
     schema, like = folder / "schema.json", folder / "template.yaml"
     cost([*LINT[:-1], "schema", "--dialect", "mindformers", "--output", str(schema)], environment)
     like.write_text(template(line_count(config)), encoding="utf-8")

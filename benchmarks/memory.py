@@ -1,9 +1,8 @@
 """Measure ``ms-tune memory --json`` on large traces, compared with pandas and polars that only read the file.
 
 ``python benchmarks/memory.py TRACE [ROWS]``: TRACE is a ``memory_block.csv``; with ROWS, a file with this many rows is
-made from
-it first, by repeating it with later ticks and other addresses. Every run is a separate process, start-up included; the
-programs run alternately, so that a disturbance affects all of them.
+made from it first, by repeating it with later ticks and other addresses. Every run is a separate process, start-up
+included; the programs run alternately, so that a disturbance affects all of them.
 """
 
 from __future__ import annotations

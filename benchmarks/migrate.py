@@ -1,10 +1,9 @@
 """Show the outcome of ``ms-tune migrate`` for every training config of MindFormers' source repository, as a table.
 
-``python benchmarks/migrate.py REPOSITORY [--to RELEASE] [--model-config PATH] [--tag TAG ...]``: REPOSITORY is a clone of
-MindFormers with its tags (default: v1.6.0, v1.7.0, v1.8.0 and v1.9.0). Every YAML with ``run_mode: train`` or
-``finetune`` in
-``configs``, ``research`` and ``tests`` counts; a text in several tags counts once, for the first of them. PATH is a
-``config.json`` for configs whose model is in a folder.
+``python benchmarks/migrate.py REPOSITORY [--to RELEASE] [--model-config PATH] [--tag TAG ...]``: REPOSITORY is a clone
+of MindFormers with its tags (default: v1.6.0, v1.7.0, v1.8.0 and v1.9.0). Every YAML with ``run_mode: train`` or
+``finetune`` in ``configs``, ``research`` and ``tests`` counts; a text in several tags counts once, for the first of
+them. PATH is a ``config.json`` for configs whose model is in a folder.
 
 Groups of configs with the same outcome are one table row; ``--each`` prints a row per config.
 """

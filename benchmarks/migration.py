@@ -1,11 +1,9 @@
 """Simulate configs of the static graph and their results of ``ms-tune migrate``, and compare both sides.
 
 Run it where the dryrun extra is installed: ``python benchmarks/migration.py [NAME ...]``, with names or parts of names
-of the
-jobs to run; without names it runs all, in six minutes on two cores. It prints the table of benchmarks/README.md, each
-job's rows as
-soon as they are known. Weights and optimizer state of a stage are shown with the theory of both sides; on the dynamic side
-the excess over theory is the copy of the weights for computation.
+of the jobs to run; without names it runs all, in six minutes on two cores. It prints the table of benchmarks/README.md,
+each job's rows as soon as they are known. Weights and optimizer state of a stage are shown with the theory of both
+sides; on the dynamic side the excess over theory is the copy of the weights for computation.
 """
 
 from __future__ import annotations

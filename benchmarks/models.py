@@ -1,9 +1,8 @@
 """Simulate training configs of MindFormers one after another and print a table: ``python benchmarks/models.py``.
 
-Without arguments it runs every training config of the installed MindFormers; arguments name configs, and a ``key=value``
-among them is set in each (``pretrained_model_dir=FOLDER`` for those whose model sizes are in a ``config.json``). Two
-layers of
-the first pipeline stage run. docs/dryrun-models.md is made with this script.
+Without arguments it runs every training config of the installed MindFormers; arguments name configs, and a
+``key=value`` among them is set in each (``pretrained_model_dir=FOLDER`` for those whose model sizes are in a
+``config.json``). Two layers of the first pipeline stage run. docs/dryrun-models.md is made with this script.
 """
 
 from __future__ import annotations

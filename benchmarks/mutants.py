@@ -2,18 +2,15 @@
 
     python benchmarks/mutants.py [--count 60] [--seed 1] [--rooms layers trace ...] [--jobs 2]
 
-A mutant changes one thing: a comparison, an operator, a number, a condition, `and` for `or`, `continue` for `break`, or a
-returned value. Two kinds are excluded, because users cannot notice them: a limit on input or tries (``_MOST...``,
-``_MAX...``,
-``_LONGEST...``, ``_LARGEST...``) of 100 or more that changes by at most a tenth, and ``zip(strict=True)`` made lax.
+A mutant changes one thing: a comparison, an operator, a number, a condition, `and` for `or`, `continue` for `break`, or
+a returned value. Two kinds are excluded, because users cannot notice them: a limit on input or tries (``_MOST...``,
+``_MAX...``, ``_LONGEST...``, ``_LARGEST...``) of 100 or more that changes by at most a tenth, and ``zip(strict=True)``
+made lax.
 
 The tests are those of the folder, of the commands and folders that use it, and of its oracles (`mutant_tests.json`);
-all are
-part of the suite. They run in a copy of the checkout, short ones first, up to the first failure; they must first pass
-there without
-a mutant. A mutant has three times the processor time that they took then. Mutants that cannot be noticed are listed
-with their
-reasons in `equivalent_mutants.json`; every other survivor is listed at the end.
+all are part of the suite. They run in a copy of the checkout, short ones first, up to the first failure; they must
+first pass there without a mutant. A mutant has three times the processor time that they took then. Mutants that cannot
+be noticed are listed with their reasons in `equivalent_mutants.json`; every other survivor is listed at the end.
 """
 
 from __future__ import annotations

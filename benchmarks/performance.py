@@ -1,12 +1,9 @@
 """Measure ``ms-tune metrics`` and ``ms-tune profile`` on large generated files, compared with a program that only reads them.
 
 ``python benchmarks/performance.py [LOG_MB] [TRACE_MB]`` (by default 1000 and 500). There are two logs: one of steps
-only, which is
-the worst case, and one with one step in a hundred lines, as in debugging. The output has processor seconds, start-up
-included, of
-the command and of a program that reads the file; the peak resident memory; and wall-clock seconds of both with the file
-on disk
-and not in memory.
+only, which is the worst case, and one with one step in a hundred lines, as in debugging. The output has processor
+seconds, start-up included, of the command and of a program that reads the file; the peak resident memory; and
+wall-clock seconds of both with the file on disk and not in memory.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 
 ``python benchmarks/planning.py [--peer PYTHON] FILE...``: FILE is a placement problem (CSV) or a ``memory_block.csv``;
 without any, problems are generated. PYTHON is an interpreter with omnimalloc 1.0.0, in a separate environment because
-it needs a
-newer NumPy than MindFormers allows. The greedy algorithm places blocks by size, each at the lowest possible address, in
-NumPy.
-Seconds are wall-clock; processor seconds are more meaningful on a busy machine.
+it needs a newer NumPy than MindFormers allows. The greedy algorithm places blocks by size, each at the lowest possible
+address, in NumPy. Seconds are wall-clock; processor seconds are more meaningful on a busy machine.
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@
 
 Every file of the folders is given to each command that accepts it, as in ``same_answers.py`` (whose options apply), and
 ``coverage`` records the executed lines. By folder, then by module, it prints the number of lines in functions that were
-never
-entered; ``--report`` writes those functions with their lines as JSON. Child processes of a command (dryrun's children, the
-reference) are not traced; code that only ``fit``, ``dryrun`` and the commands about ms-tune itself run is missing, too.
-Needs the package `coverage`.
+never entered; ``--report`` writes those functions with their lines as JSON. Child processes of a command (dryrun's
+children, the reference) are not traced; code that only ``fit``, ``dryrun`` and the commands about ms-tune itself run is
+missing, too. Needs the package `coverage`.
 """
 
 from __future__ import annotations

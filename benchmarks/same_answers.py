@@ -4,19 +4,16 @@
     [--releases 1.6 2.1]
 
 OLD_PYTHON is an interpreter with the old version installed; NEW_PYTHON runs the ms-tune of this checkout
-(``--old-checkout`` and
-``--new-checkout`` name others). Every config, launch script, settings file, trace, log and snapshot, and every Python file
-that names MindSpore, is given to each command of ``COMMANDS`` that accepts it. Exit codes, JSON output and standard error
-are compared, and differences counted by kind. Differences listed in ``answer_differences.py`` are intended; any other
-one ends
-it with exit code 1. Command lines that neither version can answer (unexpected exceptions, crashes, more than
-``--seconds``) are
-listed.
+(``--old-checkout`` and ``--new-checkout`` name others). Every config, launch script, settings file, trace, log and
+snapshot, and every Python file that names MindSpore, is given to each command of ``COMMANDS`` that accepts it. Exit
+codes, JSON output and standard error are compared, and differences counted by kind. Differences listed in
+``answer_differences.py`` are intended; any other one ends it with exit code 1. Command lines that neither version can
+answer (unexpected exceptions, crashes, more than ``--seconds``) are listed.
 
 ``--examples`` adds the bad and good examples of the old version's checks, and its templates, examples and test data.
 ``--old-results`` stores the old version's answers for the next time. They are valid while the old version and all files
-in the
-folder are unchanged; remove FILE if files elsewhere that are named there, or other installed Python packages, have changed.
+in the folder are unchanged; remove FILE if files elsewhere that are named there, or other installed Python packages,
+have changed.
 """
 
 from __future__ import annotations

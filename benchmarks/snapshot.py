@@ -1,8 +1,8 @@
 """Measure reading, replaying and drawing of a generated snapshot of PyTorch's allocator, compared with ``pickle.load``.
 
 ``python benchmarks/snapshot.py MEGABYTES [FOLDER] [--unlike]``: one training step of 600 blocks is repeated until the
-file is
-this large; with ``--unlike`` each step is drawn separately, so that all differ. Each figure comes from a separate process.
+file is this large; with ``--unlike`` each step is drawn separately, so that all differ. Each figure comes from a
+separate process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Run many command lines with one version of ms-tune, for ``same_answers.py``.
 
 Processes of the version's own interpreter answer one command line after the other: starting one for each would take
-most of the
-time. A process that crashes or times out is replaced. They run this script, which needs only ``main`` of ms-tune.
+most of the time. A process that crashes or times out is replaced. They run this script, which needs only ``main`` of
+ms-tune.
 """
 
 from __future__ import annotations

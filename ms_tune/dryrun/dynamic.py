@@ -136,7 +136,7 @@ def _by_framework(
             standing=(),
             unproved=(),
         )
-    # The validation against r0.1.0 also applies to the framework's own code: it is the code of r0.1.0.
+    # The parts validated against r0.1.0 stay: the framework's own code is that of r0.1.0.
     job, configs, changes = _framework_job(source, run.changes, framework)
     model, without = msg("reference.by-framework", framework=framework.name), (msg("reference.not-included.data"),)
     return run._replace(job=job, configs=configs, model=model, changes=changes, not_included=without, unproved=())

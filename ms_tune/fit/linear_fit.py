@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.fit.measure import RunFigures
 
 _NEAR = Fraction(1001, 1000)  # tolerance: the allocator rounds every tensor up
-_ALIKE = Fraction(1, 50)  # of a slope: smaller differences are not due to micro-batches
+_ALIKE = Fraction(1, 50)  # relative difference of slopes; below it, they count as equal
 
 
 @dataclass(frozen=True, slots=True)

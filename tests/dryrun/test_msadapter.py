@@ -1,8 +1,7 @@
 """Run MSAdapter's own code in simulation, from a typical script; its wheel is read, and never installed.
 
 The wheel also contains top-level folders ``torch`` and ``torch_npu``, which would hide others; the two folders for
-PYTHONPATH
-are extracted from it.
+PYTHONPATH are extracted from it.
 """
 
 from __future__ import annotations

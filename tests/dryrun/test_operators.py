@@ -1,8 +1,7 @@
 """Test which operators can be simulated, forward and backward, by the record for each release of MindSpore.
 
 ``MS_TUNE_TEST_OPERATORS`` names the Python of an environment with any MindSpore. For a release without a record, all
-failures
-are shown.
+failures are shown.
 """
 
 from __future__ import annotations

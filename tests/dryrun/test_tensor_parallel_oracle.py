@@ -1,9 +1,8 @@
 """Compare the reference transformer with MindFormers 2.1's own trainer on several tensor- and expert-parallel ranks.
 
-The trainer's figures are in ``tests/data/tensor_parallel_figures.json``; some of the cases are compared with any installed
-MindSpore. ``MS_TUNE_TEST_PYNATIVE`` names a Python with MindFormers 2.1, MindSpore 2.10 or later and ms-tune's
-requirements:
-there both run, case by case.
+The trainer's figures are in ``tests/data/tensor_parallel_figures.json``; some of the cases are compared with any
+installed MindSpore. ``MS_TUNE_TEST_PYNATIVE`` names a Python with MindFormers 2.1, MindSpore 2.10 or later and
+ms-tune's requirements: there both run, case by case.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Test the table of layers with experts in several chunks, from recorded small dryruns: it predicts stages that ran in full.
 
-``tests/data/fit/experts.json`` has figures of dryruns of MindSpore 2.9.0 (the reference transformer, simulation level 1): a
-template of 671 billion parameters, whose last stage has four layers of one chunk and one of the other, and a small
-model of the
-same kind.
+``tests/data/fit/experts.json`` has figures of dryruns of MindSpore 2.9.0 (the reference transformer, simulation level
+1): a template of 671 billion parameters, whose last stage has four layers of one chunk and one of the other, and a
+small model of the same kind.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Damage real files and read them: ``python -m tests.fuzz [TARGET ...] [--count N] [--seed S]``.
 
-Every input follows from its number, so that ``--only NUMBER`` makes it again. The first input that leads to anything but a
-result or one of ms-tune's own errors, or that takes more than ten seconds of processor time, is stored and ends the run
-of its
-target.
+Every input follows from its number, so that ``--only NUMBER`` makes it again. The first input that leads to anything
+but a result or one of ms-tune's own errors, or that takes more than ten seconds of processor time, is stored and ends
+the run of its target.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Put a huge number at every place of a config: ``python -m tests.fuzz.huge CONFIG``.
 
 An extremely large number must be refused or harmless: it must not fill the memory nor keep a loop busy. Failures are
-printed.
-The process may use 2 GiB and ten seconds of processor time per value, so that a failure is caused by ms-tune and not by the
-machine.
+printed. The process may use 2 GiB and ten seconds of processor time per value, so that a failure is caused by ms-tune
+and not by the machine.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Test the mistakes that the frameworks' code and guides describe, each with a minimal config (or script).
 
-``documented_traps/*.yaml`` is the list: groups with the source, the dialect, and a version or profile if it matters, and
-``given`` text that precedes each of the group's configs. A mistake states what goes wrong, shows it in ``config``, and
-names
-the ``checks`` that report it. Instead, ``sound`` names checks that must be silent, and ``unseen`` states why no check can
-detect it.
+``documented_traps/*.yaml`` is the list: groups with the source, the dialect, and a version or profile if it matters,
+and ``given`` text that precedes each of the group's configs. A mistake states what goes wrong, shows it in ``config``,
+and names the ``checks`` that report it. Instead, ``sound`` names checks that must be silent, and ``unseen`` states why
+no check can detect it.
 """
 
 from __future__ import annotations

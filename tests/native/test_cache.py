@@ -1,8 +1,7 @@
 """Test the cache of builds: built once, by several processes at once, by a killed process, in unusable folders.
 
 These tests may run as root, for whom permission bits have no effect. So the path of an unwritable home leads through a
-regular
-file, and a folder of another user is simulated by a process with another user ID.
+regular file, and a folder of another user is simulated by a process with another user ID.
 """
 
 from __future__ import annotations

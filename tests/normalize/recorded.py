@@ -2,10 +2,9 @@
 
 ``python -m tests.normalize.recorded`` draws thousands, stores those whose answer has a rare form, and writes
 ``tests/data/normalize/answers.json`` (a minute); ``--again`` keeps the configs and writes today's answers (seconds).
-The behaviour
-of layers is compared with the frameworks' own code by ``tests/oracle``, and every remedy and conversion is validated
-when it is
-made; the record contains *which* one is proposed and the messages, so that git shows a change case by case.
+The behaviour of layers is compared with the frameworks' own code by ``tests/oracle``, and every remedy and conversion
+is validated when it is made; the record contains *which* one is proposed and the messages, so that git shows a change
+case by case.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 ``python -m tests.normalize.recorded_scripts`` draws, stores the cases whose answer has a rare form, and writes
 ``tests/data/normalize/scripts.json``; ``--again`` keeps the cases and writes today's answers. The behaviour of layers
-is compared
-with the frameworks' own code by ``tests/dialects/test_megatron.py``; the record contains messages, remedies, edits and
-conversions.
+is compared with the frameworks' own code by ``tests/dialects/test_megatron.py``; the record contains messages,
+remedies, edits and conversions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Run one forward and backward pass of MindFormers 2.1's dynamic-graph network on one device, as a separate program.
 
 ``python dynamic_network.py WHEEL_FOLDER CONFIG``. MindFormers needs HyperParallel, which is not on the package index;
-on one
-device it does not call it, so that the empty objects of ``make_trees`` are sufficient.
+on one device it does not call it, so that the empty objects of ``make_trees`` are sufficient.
 """
 
 from __future__ import annotations

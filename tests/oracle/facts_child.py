@@ -1,11 +1,9 @@
 """Read the facts of one release of MindFormers about models from its real classes, in a separate process.
 
-Run as a module with the wheel's path; writes one JSON text. With a second argument it then reads model sections, one per
-line, and answers each with the fields that ``TransformerConfig`` gets for it, or why it is refused. The modules with
-the classes
-of models' settings, their conversion and ``TransformerConfig`` are MindFormers' own, imported from the wheel;
-everything else is
-a stand-in (:mod:`tests.oracle.framework_child_stand_ins`), so MindSpore is not needed.
+Run as a module with the wheel's path; writes one JSON text. With a second argument it then reads model sections, one
+per line, and answers each with the fields that ``TransformerConfig`` gets for it, or why it is refused. The modules
+with the classes of models' settings, their conversion and ``TransformerConfig`` are MindFormers' own, imported from the
+wheel; everything else is a stand-in (:mod:`tests.oracle.framework_child_stand_ins`), so MindSpore is not needed.
 """
 
 # ruff: noqa: ANN401 - it handles the framework's own objects
@@ -215,8 +213,7 @@ def networks(wheel: str) -> dict[str, dict[str, Any]]:
 
     Also return whether attention is latent; whether the dynamic graph's network can build some of the layers only
     (``pynative/distributed/pipeline_parallel.py`` builds every stage with ``layer_start`` and ``layer_end``); whether
-    it passes on
-    ``tie_word_embeddings``; and the layer settings that its networks fix, by mode.
+    it passes on ``tie_word_embeddings``; and the layer settings that its networks fix, by mode.
     """
     found: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(wheel) as archive:

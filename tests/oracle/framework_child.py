@@ -1,11 +1,10 @@
 """Start MindFormers on configs, from the source inside its wheel and without MindSpore, as a separate process.
 
-Run as a module with the wheel's path, the release and an output folder; reads one config (a JSON text) per line and answers
-with one line: MindFormers' exception and its place, or null. The modules that read, check and set a config are MindFormers'
-own, imported from the wheel; everything else (MindSpore, datasets, callbacks, networks) is a stand-in that accepts any use
-(:mod:`tests.oracle.framework_child_stand_ins`). The few functions of MindSpore that check values of a config are
-reimplemented
-(:mod:`tests.oracle.framework_child_mindspore`).
+Run as a module with the wheel's path, the release and an output folder; reads one config (a JSON text) per line and
+answers with one line: MindFormers' exception and its place, or null. The modules that read, check and set a config are
+MindFormers' own, imported from the wheel; everything else (MindSpore, datasets, callbacks, networks) is a stand-in that
+accepts any use (:mod:`tests.oracle.framework_child_stand_ins`). The few functions of MindSpore that check values of a
+config are reimplemented (:mod:`tests.oracle.framework_child_mindspore`).
 """
 
 # ruff: noqa: ANN401, EM101, EM102, TRY003, PTH123, SIM115 - it stands for anything, and raises in MindSpore's way

@@ -1,9 +1,8 @@
 """Run MindFormers' own classes and checks from their source, without importing MindFormers or MindSpore.
 
-The source is extracted from a wheel with :mod:`ast`; the few names it needs from outside (MindSpore's context, the logger,
-argument checks) are small stand-ins. Patterns are recorded instead of applied to real layers: only the assignment of
-patterns
-to layers matters here.
+The source is extracted from a wheel with :mod:`ast`; the few names it needs from outside (MindSpore's context, the
+logger, argument checks) are small stand-ins. Patterns are recorded instead of applied to real layers: only the
+assignment of patterns to layers matters here.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 ``python -m tests.oracle.make_frameworks [models] ...`` writes the named files, or all of them (``keys_mindformers`` and
 ``keys_mindformers-pynative`` keep the texts of keys in the files, and date the keys again). To add a release, add it to
 ``served`` in ``releases.json``; the script does the rest, and ``git diff`` shows the changes of the release. Every fact
-has a
-history: ``{"1.6": 3, "1.9": 4}`` is 3 from 1.6 on and 4 from 1.9 on, :data:`REMOVED` where the release no longer knows it.
+has a history: ``{"1.6": 3, "1.9": 4}`` is 3 from 1.6 on and 4 from 1.9 on, :data:`REMOVED` where the release no longer
+knows it.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
 """Find the releases of MindFormers that know each key of the key tables, from the sources in their wheels.
 
-Static graph: the template (``tools/register/template.py``) has a class for each section, which refuses other keys if it is
-strict; the top level accepts those of ``GeneralConfig``, the names of the sections, and the keys that ``MFContextConfig``
-(``config_args.py``) takes from there and from ``context``. A top-level key that code outside the template reads counts
-as known
-from the first release whose sources contain its name. Dynamic graph: the dataclasses of ``pynative/config/config.py``.
-For keys of
-a model's own section see the classes of models in ``models.json``.
+Static graph: the template (``tools/register/template.py``) has a class for each section, which refuses other keys if it
+is strict; the top level accepts those of ``GeneralConfig``, the names of the sections, and the keys that
+``MFContextConfig`` (``config_args.py``) takes from there and from ``context``. A top-level key that code outside the
+template reads counts as known from the first release whose sources contain its name. Dynamic graph: the dataclasses of
+``pynative/config/config.py``. For keys of a model's own section see the classes of models in ``models.json``.
 
 MindSpore reads the rest of ``context`` and ``parallel``, and user-selected classes read open sections: the wheels of
-MindFormers
-do not contain these keys, nor those of the one release of MindSpeed-Core-MS.
+MindFormers do not contain these keys, nor those of the one release of MindSpeed-Core-MS.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Write ``unread`` of ``facts/data/migration.json``: fields of models that no code of a release's dynamic graph asks for.
 
-``python -m tests.oracle.make_migration`` (seconds; it reads the wheels). A field counts as read where its name stands as a word
-below ``mindformers/pynative``, in a model's dynamic network, or in a line of the general class that is more than its declaration.
+``python -m tests.oracle.make_migration`` (seconds; it reads the wheels). A field counts as read where its name stands
+as a word below ``mindformers/pynative``, in a model's dynamic network, or in a line of the general class that is more
+than its declaration.
 """
 
 from __future__ import annotations

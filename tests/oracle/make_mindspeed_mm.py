@@ -1,9 +1,8 @@
 """Write ``ms_tune/facts/data/mindspeed_mm.json``: the settings of MindSpeed-MM's FSDP2 YAML, by release.
 
 Run by hand, with ``MS_TUNE_MINDSPEED_MM_SOURCES`` naming a folder that has ``26.0.0``, ``26.1.0`` and ``master``, each
-with the
-folder ``mindspeed_mm`` of that branch: ``python -m tests.oracle.make_mindspeed_mm``. Nothing is imported: the classes of
-``fsdp/params`` are read as text, and their uses in the other modules of ``fsdp``.
+with the folder ``mindspeed_mm`` of that branch: ``python -m tests.oracle.make_mindspeed_mm``. Nothing is imported: the
+classes of ``fsdp/params`` are read as text, and their uses in the other modules of ``fsdp``.
 """
 
 from __future__ import annotations

@@ -4,10 +4,8 @@
 
 The folder has ``MindSpeed-LLM/examples`` and ``MindSpeed-MM/examples`` of the repositories Ascend/MindSpeed-LLM and
 Ascend/MindSpeed-MM. The scripts themselves are not in this repository: each is identified by the digest of its text.
-The first
-answers are those of an earlier reader, an interpreter of nearly all of bash that was compared with bash on random
-scripts; both
-readers agree on all of these scripts, in every word and position.
+The first answers are those of an earlier reader, an interpreter of nearly all of bash that was compared with bash on
+random scripts; both readers agree on all of these scripts, in every word and position.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Write ``releases`` of ``ms_tune/facts/data/stack.json``: the documented versions for each release of MindSpeed-Core-MS.
 
 Run by hand, with ``MS_TUNE_CORE_MS_SOURCES`` naming a folder that has ``r0.3.0``, ``r0.4.0``, ...: ``python -m
-tests.oracle.make_stack``.
-It reads the branches that the conversion script clones, and the release of MindSpore from README.md, if there is a number.
+tests.oracle.make_stack``. It reads the branches that the conversion script clones, and the release of MindSpore from
+README.md, if there is a number.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
 """Make the cells and operators of one layer of every model that MindFormers trains, for ``facts/data/trees.json``.
 
 Part of :mod:`tests.oracle.make_frameworks`, to be run where MindSpore is installed. The wheels of all releases are
-downloaded and
-unpacked, and each model of each is built on the CPU, with small sizes, in a separate process; its layers are then taken
-from
-the real networks. ``hyper_parallel``, which the releases from 2.0 on import and no package index has in the required
-version, is
-replaced by objects that do nothing: it does not affect the parts of a layer.
+downloaded and unpacked, and each model of each is built on the CPU, with small sizes, in a separate process; its layers
+are then taken from the real networks. ``hyper_parallel``, which the releases from 2.0 on import and no package index
+has in the required version, is replaced by objects that do nothing: it does not affect the parts of a layer.
 
 Two models are not in the wheels but in the folder ``research`` of the repository: TeleChat (2 and 3) and the legacy
 DeepSeek-V3. :func:`_research_layer` assembles their layers from the names in their source; the parts themselves are
-cells of
-the wheels and are built.
+cells of the wheels and are built.
 """
 
 from __future__ import annotations

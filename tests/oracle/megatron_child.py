@@ -1,10 +1,9 @@
 """Run the code of one release of MindSpeed-LLM, MindSpeed and Megatron-LM on lists of arguments, and report its layers.
 
 Started with the folder of the release, it reads lists of arguments, a JSON list on each line, and answers each with a
-line of
-JSON. Every list has a separate process, forked from one with all imports: MindSpeed patches Megatron-LM by the arguments.
-This module decides nothing: the frameworks parse and validate arguments and apply patches; every stage and chunk builds its
-block of layers, and a step of it runs with layers without weights.
+line of JSON. Every list has a separate process, forked from one with all imports: MindSpeed patches Megatron-LM by the
+arguments. This module decides nothing: the frameworks parse and validate arguments and apply patches; every stage and
+chunk builds its block of layers, and a step of it runs with layers without weights.
 """
 
 # ruff: noqa: ANN401 - what stands in for everything has no type

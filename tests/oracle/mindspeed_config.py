@@ -1,11 +1,9 @@
 """Load complete configs with MindSpeed-Core-MS r0.1.0 and MindSpore's own argument checks, as a separate program.
 
 ``python mindspeed_config.py WHEEL`` imports ``init_configs_from_yaml`` from the wheel of MindFormers 1.6.0, which
-contains the
-library that became r0.1.0. Each line of standard input is a config as a JSON string; each line of standard output is the
-exception of loading it. MindFormers itself cannot be imported with today's MindSpore: its packages are imported without
-their
-``__init__``, and the few names that the config module needs from others are defined here.
+contains the library that became r0.1.0. Each line of standard input is a config as a JSON string; each line of standard
+output is the exception of loading it. MindFormers itself cannot be imported with today's MindSpore: its packages are
+imported without their ``__init__``, and the few names that the config module needs from others are defined here.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Run MindSpeed-Core-MS r0.1.0's own code without MindSpore.
 
 The wheel of MindFormers 1.6.0 contains the library that became MindSpeed-Core-MS r0.1.0, in
-``mindformers/experimental/parallel_core/pynative``; ``../shared/reference/mindspeed_core_ms.md`` describes the same rules.
-Its config classes and the two classes that build a transformer are extracted from the source with :mod:`ast` and run
-rank by
-rank. Names from outside are small stand-ins; :class:`_Validator` reimplements the argument checks of MindSpore, which need
-MindSpore to run.
+``mindformers/experimental/parallel_core/pynative``; ``../shared/reference/mindspeed_core_ms.md`` describes the same
+rules. Its config classes and the two classes that build a transformer are extracted from the source with :mod:`ast` and
+run rank by rank. Names from outside are small stand-ins; :class:`_Validator` reimplements the argument checks of
+MindSpore, which need MindSpore to run.
 
 One text differs from that of r0.1.0: see :data:`_MISSING_BLANK`.
 """

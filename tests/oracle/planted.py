@@ -1,8 +1,7 @@
 """Define defects to insert into real configs, launch scripts and programs, and the checks that must report each.
 
 Each form in ``tests/data/planted.yaml`` makes one mistake that the framework refuses, or that changes the run, and
-names the
-checks that explain it: the mistake is known independently of any check.
+names the checks that explain it: the mistake is known independently of any check.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Write a profile with MindSpore's own exporter: ``python -m tests.oracle.profile_child EVENTS FOLDER``; runs MindSpore.
 
 ``EVENTS`` is a JSON file: ``events`` in the format of msprof, ``communication`` in the format of its analysis, and, for
-its host
-activity, ``base`` in microseconds, ``launches`` of the framework (operator, start and end since then) and ``kernels``
-(rows of
-the kernels' table: name, type, core, start, duration).
+its host activity, ``base`` in microseconds, ``launches`` of the framework (operator, start and end since then) and
+``kernels`` (rows of the kernels' table: name, type, core, start, duration).
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 
 Follows HyperParallel's public sources at 019ed966 (``core/fully_shard/hsdp_scheduler.py``, ``hsdp_state.py``,
 ``platform/mindspore/fully_shard/state.py``, ``param.py``, ``param_group.py``, ``core/pipeline_parallel/scheduler.py``)
-and how
-MindFormers 2.1 calls them (``apply_fsdp``). It shares no code with the reference transformer: a second implementation
-of the
-same rules, with numbers instead of tensors.
+and how MindFormers 2.1 calls them (``apply_fsdp``). It shares no code with the reference transformer: a second
+implementation of the same rules, with numbers instead of tensors.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Run steps of the reference transformer and record the memory in use at every event of its sharded weights.
 
-``python sharding_child.py JOB OUT``: a separate program, in MindSpore's simulation. The notes are ``[event, unit, bytes]``
-of the last step: ``forward`` when a cell starts, ``gradients`` when all gradients of its weights are complete,
-``behind`` when
-their reduction has started, ``update`` before the optimizer's step.
+``python sharding_child.py JOB OUT``: a separate program, in MindSpore's simulation. The notes are ``[event, unit,
+bytes]`` of the last step: ``forward`` when a cell starts, ``gradients`` when all gradients of its weights are complete,
+``behind`` when their reduction has started, ``update`` before the optimizer's step.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """Start MindFormers' static graph on complete configs and report its effect on each layer, as a separate process.
 
 Run as a module with the wheel's path, the release and an output folder. It does the same as
-:mod:`tests.oracle.framework_child`,
-with the model's own classes of every kind (the registry, the config class, its conversion, the network's class that states
-which layers have experts); then the real ``LayerSetting`` matches patterns in layers made from ms-tune's trees, which
-come from
-real networks. Each answer has the exception and its place, or the log lines about layers and the effect on each of
-them; also
-the values of the loaded config, the fields of the model's configuration from which the network is built, and the kind of
-network that each query returns.
+:mod:`tests.oracle.framework_child`, with the model's own classes of every kind (the registry, the config class, its
+conversion, the network's class that states which layers have experts); then the real ``LayerSetting`` matches patterns
+in layers made from ms-tune's trees, which come from real networks. Each answer has the exception and its place, or the
+log lines about layers and the effect on each of them; also the values of the loaded config, the fields of the model's
+configuration from which the network is built, and the kind of network that each query returns.
 """
 
 # ruff: noqa: ANN401, PTH123, SIM115 - MindFormers has no types; a process's own files

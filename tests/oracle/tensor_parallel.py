@@ -1,14 +1,11 @@
 """Compare the reference transformer with MindFormers 2.1's own trainer on several ranks: ``-m tests.oracle.tensor_parallel PYTHON``.
 
 PYTHON is that of an environment with MindSpore 2.10 or later, MindFormers 2.1 and ms-tune's requirements; the trainer
-uses the
-stand-in for HyperParallel in tests/oracle/stand_in. Further arguments name cases of
-``tests/data/tensor_parallel_cases.yaml``
-(default: all). Their figures are written to tests/data/tensor_parallel_figures.json; docs/accuracy-dryrun.md summarizes
-them.
-``PYTHON --seed N --count K`` draws others, whose figures are only printed. With MindFormers 2.0 only one device is
-possible,
-as its layers need more than the stand-in has.
+uses the stand-in for HyperParallel in tests/oracle/stand_in. Further arguments name cases of
+``tests/data/tensor_parallel_cases.yaml`` (default: all). Their figures are written to
+tests/data/tensor_parallel_figures.json; docs/accuracy-dryrun.md summarizes them. ``PYTHON --seed N --count K`` draws
+others, whose figures are only printed. With MindFormers 2.0 only one device is possible, as its layers need more than
+the stand-in has.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Compare lint's errors in dynamic-graph configs with the frameworks' behaviour.
 
 MindFormers 2.0 and 2.1 and MindSpeed-Core-MS r0.1.0 run from the code in their wheels (see the imported modules): a
-complete
-config is loaded and validated, then the layers are set.
+complete config is loaded and validated, then the layers are set.
 """
 
 from __future__ import annotations

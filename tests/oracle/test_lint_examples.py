@@ -1,11 +1,9 @@
 """Compare lint's findings in its own examples with the behaviour of each release of MindFormers.
 
 An example contains little more than the subject of its check, so that most networks cannot be built from it. Each is
-tried in
-several surroundings that add missing settings. Where a release accepts the good example, it must refuse the bad one if lint
-reports that the run stops, at the step that lint names; and where a release refuses only the bad one, lint must report
-it, by
-this check or another. This validates the checks' ``versions`` in both directions.
+tried in several surroundings that add missing settings. Where a release accepts the good example, it must refuse the
+bad one if lint reports that the run stops, at the step that lint names; and where a release refuses only the bad one,
+lint must report it, by this check or another. This validates the checks' ``versions`` in both directions.
 
 ``MS_TUNE_TEST_MORE=1`` runs every release (a minute), otherwise the newest only.
 """

@@ -1,9 +1,8 @@
 """Compare lint's findings in the examples of the dynamic graph with the behaviour of MindFormers 2.0 and 2.1.
 
 As in :mod:`tests.oracle.test_lint_examples` for the static graph: where a release accepts the good example, it refuses
-the bad one
-if lint reports that the run stops, at the step that lint names; and lint reports everything that it refuses, by some check.
-``MS_TUNE_TEST_MORE=1`` runs both releases, otherwise the newer only.
+the bad one if lint reports that the run stops, at the step that lint names; and lint reports everything that it
+refuses, by some check. ``MS_TUNE_TEST_MORE=1`` runs both releases, otherwise the newer only.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Compare complete configs before and after fixes, as MindFormers itself reads them.
 
 A safe fix may change only the keys that it names: not the filled template, not the model's class, not the behaviour of
-a layer,
-not the step where the start stops. An unsafe one must not stop a run that started. A second run of the fixes changes
-nothing.
-The configs are those in the wheel of each release, with ``MS_TUNE_FIX_CORPUS`` every YAML file of that folder, too.
+a layer, not the step where the start stops. An unsafe one must not stop a run that started. A second run of the fixes
+changes nothing. The configs are those in the wheel of each release, with ``MS_TUNE_FIX_CORPUS`` every YAML file of that
+folder, too.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 ``MS_TUNE_ORACLE_PLANTED=190`` sets the number. The configs are those of the wheels and ms-tune's templates;
 ``MS_TUNE_MEGATRON_SOURCES`` has scripts (``RELEASE/MindSpeed-LLM``), and ``MS_TUNE_ORACLE_PROGRAMS`` is a folder of
-programs
-with MindSpore. ``MS_TUNE_ORACLE_SEED`` draws others.
+programs with MindSpore. ``MS_TUNE_ORACLE_SEED`` draws others.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Insert single slips into the frameworks' own configs, classified as harmful or harmless by MindFormers' own reading.
 
 ``MS_TUNE_ORACLE_SLIPS=300`` sets the number, ``MS_TUNE_ORACLE_SEED`` draws others. A slip is harmful if the start stops
-only with
-it, or if anything except the changed place is read differently: the filled template, the model's configuration from
-which the
-network is built, the effect on each layer. An accepted value of the changed key itself is counted separately, because no
-reader can distinguish it from an intended one.
+only with it, or if anything except the changed place is read differently: the filled template, the model's
+configuration from which the network is built, the effect on each layer. An accepted value of the changed key itself is
+counted separately, because no reader can distinguish it from an intended one.
 """
 
 from __future__ import annotations

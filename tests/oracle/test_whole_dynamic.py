@@ -1,10 +1,8 @@
 """Compare ms-tune's result for complete dynamic-graph configs with missing keys with the real classes and functions.
 
 Both sides get the text of a config: ms-tune unchanged, and the code inside the wheel, where the model's own config
-class, its
-conversion and its network class state the number of layers and which have experts, and ``apply_ac`` sets them. The
-cells of a
-layer are those of ms-tune's trees, which come from real networks.
+class, its conversion and its network class state the number of layers and which have experts, and ``apply_ac`` sets
+them. The cells of a layer are those of ms-tune's trees, which come from real networks.
 """
 
 from __future__ import annotations

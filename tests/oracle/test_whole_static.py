@@ -1,8 +1,7 @@
 """Compare ms-tune's result for complete static-graph configs with missing keys with the real classes and functions.
 
 Both sides get the text of a config: ms-tune unchanged, and a process (:mod:`tests.oracle.static_child`) in which the
-code inside
-the wheel reads it, builds the model's config and sets the layers, which are made from ms-tune's trees.
+code inside the wheel reads it, builds the model's config and sets the layers, which are made from ms-tune's trees.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def test_it_adds_up(seed: int) -> None:
     parts = break_down_step(table, cells)
     assert parts.work + parts.recompute + parts.fill + parts.imbalance == pytest.approx(1)
     assert min(parts.work, parts.recompute, parts.fill, parts.imbalance) >= 0
-    # Busy stages: their total computation, compared with the time of the simulated pipeline.
+    # The mean busy share of the stages is work and recomputation.
     busy = sum(parts.busy) / table.stages
     assert busy == pytest.approx(parts.work + parts.recompute)
     assert float(costs.step_ticks(costs.state_of(cells)[None])[0] * costs.unit) == pytest.approx(

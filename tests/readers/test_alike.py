@@ -61,7 +61,7 @@ def summarise(log: TrainingLog) -> object:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", range(4))
 def test_a_log_is_read_alike_in_any_portion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: int) -> None:
-    """Line by line, in small portions, by byte search and by NumPy."""
+    """Read a log line by line, in small portions, by byte search and by NumPy."""
     draw, path = random.Random(form), tmp_path / "train.log"  # noqa: S311 - damage, no secrets
     read = 0
     for _ in range(40):

@@ -4,12 +4,11 @@ HyperParallel is on no package index. On one device MindFormers shards nothing a
 (``Trainer.__init__`` in mindformers/pynative/trainer/trainer.py omits ``parallelize_model``), and only two names are really
 called: ``SkipDTensorDispatch``, which does nothing without distributed tensors, and ``enable_mindspore_backward_compat``.
 
-On several devices MindFormers 2.1 splits weights and activations over tensor- and expert-parallel ranks with its own code,
-which uses local tensors. The parts of HyperParallel for that are here: groups of ranks (``DeviceMesh``), weights that know
-their split (``DTensor``), and gradients in float32 (``fully_shard`` over one rank). Sharding over data-parallel ranks,
-context
-parallelism and pipelines are HyperParallel's own code, and are refused. Everything else can be imported, which MindFormers
-does, and raises an error when used.
+On several devices MindFormers 2.1 splits weights and activations over tensor- and expert-parallel ranks with its own
+code, which uses local tensors. The parts of HyperParallel for that are here: groups of ranks (``DeviceMesh``), weights
+that know their split (``DTensor``), and gradients in float32 (``fully_shard`` over one rank). Sharding over
+data-parallel ranks, context parallelism and pipelines are HyperParallel's own code, and are refused. Everything else
+can be imported, which MindFormers does, and raises an error when used.
 """
 
 import sys
