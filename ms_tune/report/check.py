@@ -101,7 +101,7 @@ def _write_table(overviews: Sequence[Overview], console: Console) -> None:
     rows = [[str(one.path), _memory_cell(one, console), *_count_cells(one)] for one in overviews]
     console.write_table(heads, rows, right=range(2, len(_COLUMNS)))
     worst = min(overviews, key=lambda one: (-one.exit_code(), not one.is_over, not one.has_errors))
-    console.write_unwrapped(f"{console.text('check.next')}{worst.command}")
+    console.write_raw(f"{console.text('check.next')}{worst.command}")
 
 
 def _memory_cell(overview: Overview, console: Console) -> str:
