@@ -90,7 +90,7 @@ def overridden_variables(base: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-BIN = "bin"  # in the command's folder
+BIN = "bin"  # folder of the stand-in programs, in the folder of the command
 LOOK = "MS_TUNE_LOOK"  # the variable that ends a program at its import of MindSpore
 _STAND_IN = str(Path(__file__).resolve().parent / "launchers" / "stand_in.py")
 _PYTHONS = ("python", "python3")

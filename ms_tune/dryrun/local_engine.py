@@ -84,7 +84,7 @@ class _TaskProcesses:
     folder: Path  # the run folder
     watch: ProcessWatch  # ends all remaining processes
     last: contextlib.ExitStack  # called at the end
-    servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)  # by their imports
+    servers: dict[tuple[str, ...], ForkServer] = field(default_factory=dict)  # by the imports of the server
 
     def start(self, task: Task) -> RunningProcess:
         child = self.children[task.folder]

@@ -64,7 +64,7 @@ class PeakBreakdown:
     tick: int
     rows: NDArray[np.int64]  # the live rows, in the order of the file; their sizes add up to the curve's value
     contents: Mapping[MemoryCategory, int]  # bytes by category: all nine, in their order; they add up, too
-    holders: tuple[Holder, ...]  # by operator and place, the largest first
+    holders: tuple[Holder, ...]  # by operator and script line, the largest first
     parameters: tuple[BlockGroup, ...]  # by parameter (layer numbers masked), with its gradients and optimizer state
     operators: tuple[BlockGroup, ...]  # by operator
     lines: tuple[BlockGroup, ...]  # by script line; in graph mode by scope path, layer numbers masked

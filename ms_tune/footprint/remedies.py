@@ -118,7 +118,7 @@ class PeakMoment(Record):
     tick: int
     bytes: int
     dead_bytes: int  # bytes past their last use that are released later
-    dead: tuple[Dead, ...]  # the largest of these
+    dead: tuple[Dead, ...]  # the largest of these blocks
 
 
 @cache

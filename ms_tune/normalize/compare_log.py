@@ -223,7 +223,9 @@ def compare_plan(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> Compared:
         found += (
             [LogDifference(logs[0].path, None, *key, "", None) for key in wanted if key not in unknown] if logs else []
         )
-    unknown -= {key for log in logs for run in log.runs[-1:] for key in run.layers}  # settled by another rank
+    unknown -= {
+        key for log in logs for run in log.runs[-1:] for key in run.layers
+    }  # known from the log of another rank
     states = tuple(_layer_states(plan, wanted, logs, covered, found, {layer for _, layer in unknown}))
     verdict = LogVerdict.UNKNOWN if unknown else LogVerdict.SAME
     verdict = LogVerdict.DIFFERS if found else LogVerdict.UNREADABLE if unreadable else verdict

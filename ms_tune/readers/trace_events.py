@@ -200,14 +200,14 @@ class StoredEvents:
         self._base: int | None = None
         self._processes: dict[object, str] = {}
         self._overlap = {name: Intervals() for name in OVERLAP.values()}
-        self._launched: dict[bytes, float] = {}  # on the host, by flows
-        self._starts: array[int] = array("q")  # on the device, of flows
-        self._hosts: array[float] = array("d")  # their launches
+        self._launched: dict[bytes, float] = {}  # launch time on the host, by flow ID
+        self._starts: array[int] = array("q")  # start times on the device
+        self._hosts: array[float] = array("d")  # the launch times of these starts
         self._waiting: list[tuple[bytes, int]] = []  # starts whose launches were not found yet
         self._long: list[tuple[float, float, str, object]] = []
         self._collectives: list[tuple[float, float, str]] = []
         self._device: array[int] = array("q")
-        self._names: list[str] = []  # of events that start on the device
+        self._names: list[str] = []  # names of the events in `_device`
 
     def take_together(self, text: str, between: str) -> bool:
         """Process events with this text between any two; False, without any processed, if it also appears elsewhere."""

@@ -119,7 +119,7 @@ class PageBlocks:
     content: NDArray[np.int64]  # index in the page's categories
     node: Coded[str]  # scope paths of operators, parts separated by `/`
     stack: Coded[tuple[Frame, ...]]  # Python stacks, outermost frame first
-    kind: Coded[str]  # operators whose name is not in the path
+    kind: Coded[str]  # operator, if its name is not in the path
     tensor: Coded[str]  # tensor names
     names: Mapping[int, str]  # parameter names by block index
 

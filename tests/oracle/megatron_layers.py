@@ -66,7 +66,7 @@ def _lines(case: Sequence[str], answer: dict[str, Any]) -> list[str]:
 
 
 def describe_plan(case: Sequence[str], release: str) -> list[str]:
-    """Return the result of ms-tune in the same form."""
+    """Return the plan of ms-tune in the form of the child's answers."""
     plan = plan_of(case, release)
     if plan.failure is not None:
         return [_stopped(plan.failure.exception, plan.failure.text)]

@@ -79,7 +79,7 @@ def assert_same(plan: LayerPlan, outcome: Outcome) -> None:
     assert plan.failure is not None
     assert plan.failure.exception == outcome.exception
     assert plan.failure.layer == outcome.layer
-    if outcome.exception != "regex.error":  # its words are those of the module regex, which ms-tune does not need
+    if outcome.exception != "regex.error":  # the text is that of the module regex, which ms-tune does not use
         assert plan.failure.text == outcome.text
         assert outcome.text in render(plan.problems[0].message, Language.ZH)
 

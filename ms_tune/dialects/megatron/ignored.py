@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ms_tune.dialects.check_context import CheckContext
 
-# A trap is located at the first of these arguments that is given.
+# A problem is located at the first of these arguments that is given.
 _ARGUMENTS_BY_PROBLEM = {
     "full-nothing": ("--recompute-num-layers", "--recompute-granularity"),
     "swap-instead": ("--recompute-granularity",),

@@ -261,9 +261,9 @@ def find_ignored(
     layers: Sequence[LayerSpec],
     renumbered: Sequence[StageChunk],
 ) -> Iterator[Diagnostic]:
-    """Yield every trap in arguments that the frameworks accept.
+    """Yield the accepted arguments that are ignored or probably wrong.
 
-    Layers of ``renumbered`` cells recompute other parts by ``layer_number`` than their position suggests.
+    ``renumbered`` are the cells whose layers recompute different parts because of their ``layer_number``.
     """
     built = sum(cell.count for cell in cells)
     if built != inputs.layers:

@@ -43,7 +43,7 @@ def find_ignored(
     reached: Mapping[str, Mapping[str, bool]],
     swap_traps: Iterable[Diagnostic],
 ) -> Iterator[Diagnostic]:
-    """Yield every trap that can be determined; without a placement only settings that affect no layer.
+    """Yield settings that are ignored or probably wrong; without a placement only those that affect no layer.
 
     Args:
         inputs: The inputs of the plan.
@@ -165,13 +165,13 @@ def _find_pattern_problems(key: str, patterns: Iterable[object]) -> Iterator[Dia
         if not isinstance(pattern, str):
             continue
         segments = pattern.split(r"\.")
-        trap = _find_segment_problem(segments)
-        if trap:
+        problem = _find_segment_problem(segments)
+        if problem:
             meant = pattern.replace(r"\.", ".").replace(".", r"\.")
             severity = (
-                Severity.WARNING if trap in {"pattern-dot", "pattern-empty", "pattern-complex"} else Severity.ERROR
+                Severity.WARNING if problem in {"pattern-dot", "pattern-empty", "pattern-complex"} else Severity.ERROR
             )
-            yield Diagnostic(trap, severity, msg(f"layers.{trap}", key=key, pattern=pattern, meant=meant))
+            yield Diagnostic(problem, severity, msg(f"layers.{problem}", key=key, pattern=pattern, meant=meant))
 
 
 def _find_segment_problem(segments: Sequence[str]) -> str | None:

@@ -138,7 +138,7 @@ class SwapEntries:
     def find_ignored(
         self, inputs: RecomputeInputs, lists: Mapping[str, Any], layers: Sequence[LayerSpec]
     ) -> Iterator[Diagnostic]:
-        """Yield every trap of a plan with swap on."""
+        """Yield the swap settings that are ignored or probably wrong, with swap on."""
         stages = inputs.stage_num or inputs.stages
         # Since 1.8 the stage of a layer is set even with swap on.
         if inputs.version in ("1.6", "1.7") and stages > 1:

@@ -27,7 +27,7 @@ _OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # prefi
 
 
 def find_ignored(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
-    """Yield every trap that can be determined."""
+    """Yield the settings that are silently ignored or probably wrong."""
     yield from _find_pipeline_problems(inputs)
     if outcome.ranges is not None:
         yield from _find_coverage_problems(inputs, outcome.ranges)

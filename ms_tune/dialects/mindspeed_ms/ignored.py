@@ -29,7 +29,7 @@ _ACTIVATION_CELLS = frozenset({"gelu", "fast_gelu"})
 
 
 def find_ignored(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPlan] | None) -> Iterator[Diagnostic]:
-    """Yield every trap that can be determined; ``plans`` is None if the framework stops."""
+    """Yield the settings that are silently ignored or probably wrong; ``plans`` is None if the framework stops."""
     if inputs.stages == 1 and inputs.num_layer_list:
         yield make_problem("num-layer-list-ignored")
     yield from _find_model_problems(inputs)
