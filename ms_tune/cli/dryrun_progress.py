@@ -1,19 +1,14 @@
-"""Show progress on standard error while ``ms-tune dryrun`` runs processes.
-
-A terminal shows one updated line per running process and the time left; other outputs get at most one line in ten
-seconds, with the finished and running processes and the time left.
-"""
+"""Show progress on standard error while ``ms-tune dryrun`` runs processes: runs done, share, time left, current process."""
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import AbstractContextManager
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING
 
+from ms_tune.cli.output import ProgressLine, describe_time_left
 from ms_tune.dryrun.task import Observer
-from ms_tune.report.console import width_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -25,11 +20,6 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
     from ms_tune.text import Message
 
-_SILENCE = 10.0  # seconds between two lines without a terminal
-_SHORT = 90.0  # the time left is given in seconds up to this value
-_WIDTH = 100  # columns, if the terminal does not report its width
-_STEP = 5  # rounding of seconds
-
 
 class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
     """Progress display for the user; ``meanwhile`` is called once, when the first process runs."""
@@ -37,34 +27,31 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
     def __init__(self, console: Console, meanwhile: Callable[[], object] = lambda: None) -> None:
         self._console = console
         self._meanwhile: Callable[[], object] | None = meanwhile
-        self._live = sys.stderr.isatty()
+        self._line = ProgressLine(console)
         self._tasks: dict[str, Task] = {}
         self._pace = Pace(())
-        self._lines: dict[str, str] = {}
-        self._last_text = ""
         self._ended = 0
-        self._drawn = 0
-        self._last_shown = time.monotonic()
+        self._begun = time.monotonic()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._draw([])
+        self._line.__exit__(kind, error, trace)
 
     def say(self, message: Message) -> None:
         """Show a message that is not about a single process."""
-        text = self._console.say(message)
-        if self._live:
-            self._draw([text])
-        elif self._last_text != text:
-            self._console.note(text)
-            self._last_text = text
+        self._line.announce(self._console.say(message))
+
+    def show(self, message: Message, share: float) -> None:
+        """Show the share of work between two simulations."""
+        self._line.show(message, share)
 
     def begin(self, tasks: Sequence[Task]) -> None:
         """Set the list of processes that will run."""
         self._tasks = {task.folder: task for task in tasks}
         self._ended = 0  # of these: `fit` begins several lists
         self._pace = Pace(tasks)
+        self._ended, self._begun = 0, time.monotonic()
 
     def state(self, task: Task, state: TaskState) -> None:
         """Show the state of a process."""
@@ -78,50 +65,20 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         """Show that a process has ended."""
         self._ended += 1
         self._pace.end(task, ended)
-        self._lines.pop(task.folder, None)
         if len(self._tasks) > 1:
             self._show_state(task, msg("dryrun.progress.ended", seconds=round(ended.seconds)))
-            self._lines.pop(task.folder, None)
 
     def _show_state(self, task: Task, what: Message) -> None:
-        # A single process needs no name.
+        # Runs and time first, because a terminal's line is cut; a single process needs no name.
+        parts = []
         if len(self._tasks) > 1:
+            parts.append(self._console.text("dryrun.progress.done", done=self._ended, all=len(self._tasks)))
             what = msg("dryrun.progress.task", stage=task.stage, layers=task.layers, what=what)
-        text = self._console.say(what)
-        if self._live:
-            self._lines[task.folder] = text
-            self._draw([*self._lines.values(), *self._waiting_texts()])
-        elif time.monotonic() - self._last_shown >= _SILENCE:
-            counts = {"done": self._ended, "all": len(self._tasks)}
-            done = [self._console.text("dryrun.progress.done", **counts)] if len(self._tasks) > 1 else []
-            self._console.note("; ".join([*done, text, *self._remaining_texts()]))
-            self._last_shown = time.monotonic()
-
-    def _waiting_texts(self) -> list[str]:
-        waiting = len(self._tasks) - self._ended - len(self._lines)
-        if waiting <= 0:
-            return self._remaining_texts()
-        counts = {"done": self._ended, "all": len(self._tasks), "waiting": waiting}
-        return [self._console.text("dryrun.progress.waiting", **counts), *self._remaining_texts()]
-
-    def _remaining_texts(self) -> list[str]:
-        seconds = self._pace.remaining_seconds()
-        if seconds is None:
-            return []
-        if seconds <= _SHORT:
-            rounded = max(_STEP, _STEP * round(seconds / _STEP))
-            return [self._console.text("dryrun.progress.left.seconds", seconds=rounded)]
-        return [self._console.text("dryrun.progress.left.minutes", minutes=round(seconds / 60))]
-
-    def _draw(self, lines: list[str]) -> None:
-        if not self._live:
-            return
-        back = f"\033[{self._drawn - 1}A" if self._drawn > 1 else ""
-        width = (width_of(sys.stderr) or _WIDTH) - 1
-        shown = [line[:width] for line in lines]
-        sys.stderr.write(f"{back}\r\033[J" + "\n".join(shown))
-        sys.stderr.flush()
-        self._drawn = len(shown)
+        left = self._pace.remaining_seconds()
+        if left is not None:
+            spent = time.monotonic() - self._begun
+            parts += [f"{spent / max(spent + left, 1e-9):.0%}", describe_time_left(left, self._console)]
+        self._line.write("; ".join([*parts, self._console.say(what)]))
 
 
 def _state_message(state: TaskState) -> Message:

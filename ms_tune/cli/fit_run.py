@@ -56,10 +56,10 @@ def run_table(arguments: Namespace, console: Console) -> int:
     file: Path = arguments.table
     text = _read_text(file)
     request = _table_request(arguments, sapp=is_sapp(text, str(file)))
-    progress = _FitProgress(console)
-    with progress, without_native_output():
+    with ProgressLine(console) as line, without_native_output():
         table, clock = request.table_of(text, str(file))
-        report = fit_table(table, effort=request.effort, seed=request.seed, clock=clock, on_progress=progress.report)
+        on_progress = partial(_show_search, line)
+        report = fit_table(table, effort=request.effort, seed=request.seed, clock=clock, on_progress=on_progress)
     if arguments.html:
         page = fit_text.plan_page(partial(fit_text.fit_page, report), [file], console.language)
         write_text_file(arguments.html, page, console)
@@ -78,15 +78,8 @@ def _length_of(arguments: Namespace) -> dict[str, bool]:
     return {"verbose": arguments.verbose, "quiet": arguments.quiet, "written": written}
 
 
-class _FitProgress(ProgressLine):
-    def report(self, progress: SearchProgress) -> None:
-        """Show the progress of the search."""
-        figures = {"time": _shorten_figure(progress.time), "bound": _shorten_figure(progress.bound)}
-        self.show(msg("fit.progress", part=msg(f"fit.progress.{progress.part}"), **figures), progress.done)
-
-
-def _shorten_figure(number: float | None) -> str:
-    return "-" if number is None else f"{number:,.6g}"
+def _show_search(line: ProgressLine | DryrunProgress, progress: SearchProgress) -> None:
+    line.show(msg(f"fit.progress.{progress.part}"), progress.done)
 
 
 def _table_request(arguments: Namespace, *, sapp: bool) -> FitRequest:
@@ -182,8 +175,7 @@ def run_config(arguments: Namespace, console: Console) -> int:
 def _plan_config(arguments: Namespace, console: Console) -> int:
     need("ms-tune fit", "dryrun", "mindspore")
     with DryrunProgress(console) as progress, without_native_output():
-        searching = _SearchDisplay(progress)
-        found = fit_config(_fit_request(arguments), progress, searching.report)
+        found = fit_config(_fit_request(arguments), progress, partial(_show_search, progress))
     if arguments.html:
         page = fit_text.plan_page(partial(report.shown_of, found), [found.source.path], console.language)
         write_text_file(arguments.html, page, console)
@@ -230,19 +222,6 @@ def _write_text(found: ConfigFit, path: Path, message: Message, console: Console
     console.note(console.say(message))
 
 
-class _SearchDisplay:
-    """Progress display for a search between two simulations: one line per part."""
-
-    def __init__(self, progress: DryrunProgress) -> None:
-        self._progress, self._part = progress, ""
-
-    def report(self, progress: SearchProgress) -> None:
-        """Report the beginning of a part."""
-        if progress.part != self._part:
-            self._part = progress.part
-            self._progress.say(msg("fitting.searching", part=msg(f"fit.progress.{progress.part}")))
-
-
 def _fit_request(arguments: Namespace) -> ConfigFitRequest:
     known = [kind.value for kind in RecomputeMode if kind is not RecomputeMode.NONE]
     names = _KINDS if arguments.kinds is None else tuple(filter(None, arguments.kinds.split(",")))
@@ -281,12 +260,11 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
     if request.top:
         need("ms-tune fit", "dryrun", "mindspore")
     known = {one.id for one in _lint_errors(LintRequest(), arguments.config)}
-    ranking = ProgressLine(console)
     with DryrunProgress(console) as progress:
         hooks = SearchHooks(
             progress,
-            _SearchDisplay(progress).report,
-            lambda done, count: ranking.show(msg("layouts.ranking", done=done, count=count), done / count),
+            partial(_show_search, progress),
+            lambda done, count: progress.show(msg("layouts.ranking", done=done, count=count), done / count),
             lambda source: _new_error(source, known),
         )
         found = search_layouts(request, hooks)

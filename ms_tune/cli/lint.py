@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
+    from ms_tune.cli.output import ProgressLine
     from ms_tune.lint.result import LintReport
     from ms_tune.report.console import Console
     from ms_tune.text import Message
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _PROGRAM = "ms-tune lint"
 FORMATS = ("text", "concise", "json", "sarif", "github", "junit")
 _SAFE, _UNSAFE = "safe", "unsafe"
+_MANY = 48  # files from which progress is shown
 
 
 class _LintParser(Parser):
@@ -91,7 +94,7 @@ def _split_names(words: str) -> list[str]:
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Check every file and return the exit code; an unreadable file does not stop the others."""
     request = _read_request(arguments)
-    report = lint_files(*arguments.files, request=request)
+    report = _check_files(request, arguments, console)
     _write_notes(report, arguments, console)
     if arguments.write_baseline:
         code = _write_baseline(report, arguments, console)
@@ -102,6 +105,22 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     for trace in report.traces:
         console.note(trace)
     return ExitCode.INTERNAL if report.traces else ExitCode.USAGE if report.errors else code
+
+
+def _check_files(request: LintRequest, arguments: Namespace, console: Console) -> LintReport:
+    with ExitStack() as stack:
+        lines: list[ProgressLine] = []
+
+        def show(done: int, total: int) -> None:
+            if total < _MANY:
+                return
+            if not lines:
+                from ms_tune.cli.output import LONG, ProgressLine  # noqa: PLC0415 - start-up time
+
+                lines.append(stack.enter_context(ProgressLine(console, LONG)))
+            lines[0].show(msg("lint.progress", done=done, total=total), done / total)
+
+        return lint_files(*arguments.files, request=request, on_progress=show)
 
 
 def _read_request(arguments: Namespace) -> LintRequest:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
+from ms_tune.report.console import text_width, width_of
 from ms_tune.source.atomic_write import replacement
 from ms_tune.text import msg
 from ms_tune.units import MIB
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
 
 LONG = 1.0  # seconds before a progress line appears
 _EVERY = 0.1  # seconds between two updates of the line
+_SILENCE = 10.0  # seconds between two lines without a terminal
+_WIDTH = 100  # columns, if the terminal does not report its width
+_SHORT, _STEP = 90.0, 5  # the time left is given in seconds up to this value, rounded to this many
 
 
 class ProgressLine(AbstractContextManager["ProgressLine"]):
-    """A progress line on standard error, rewritten on a terminal; elsewhere nothing is shown.
+    """A progress line on standard error, rewritten on a terminal; elsewhere at most one line in ten seconds.
 
     Args:
         console: Formats the messages.
@@ -37,20 +41,53 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
 
     def __init__(self, console: Console, delay: float = 0.0) -> None:
         self._console = console
-        self._live = sys.stderr.isatty()
-        self._shown = False
-        self._next = time.monotonic() + delay
+        self.is_live = sys.stderr.isatty()
+        self._next = time.monotonic() + (delay if self.is_live else _SILENCE)
+        self._begun: tuple[float, float] | None = None  # time and share at which the work began
+        self._share = 0.0
+        self._announced: str | None = None
+        self._unsaid = ""  # the last announcement, if it was not shown or will be erased
 
     def show(self, message: Message, share: float) -> None:
-        """Show the share of the work that is done."""
-        now = time.monotonic()
-        if not self._live or now < self._next:
+        """Show the share of the work that is done, and the time left; a smaller share than before begins other work."""
+        now, share = time.monotonic(), max(0.0, min(share, 1.0))
+        if self._begun is None or share < self._share:
+            self._begun = now, share
+        self._share = share
+        if now < self._next:
             return
-        self._next = now + _EVERY
-        filled = round(max(0.0, min(share, 1.0)) * 20)
-        sys.stderr.write(f"\r\033[K{self._console.say(message)} [{'#' * filled}{'.' * (20 - filled)}] {share:4.0%}")
+        start, first = self._begun
+        filled = round(share * 20)
+        done = f"[{'#' * filled}{'.' * (20 - filled)}] {share:.0%}" if self.is_live else f"{share:.0%}"
+        parts = [self._console.say(message), done]
+        if share > first and now - start >= LONG:
+            parts.append(describe_time_left((now - start) * (1 - share) / (share - first), self._console))
+        self.write("; ".join(parts))
+
+    def announce(self, text: str) -> None:
+        """Show what begins now."""
+        if self._announced is None:
+            self._next = 0.0
+        if text != self._announced:
+            self._announced = self._unsaid = text
+            if self.write(text) and not self.is_live:
+                self._unsaid = ""
+
+    def write(self, text: str) -> bool:
+        """Show a line, except within ten seconds after another one that stays; return whether it was shown."""
+        now = time.monotonic()
+        if not self.is_live and now < self._next:
+            return False
+        self._next = now + (_EVERY if self.is_live else _SILENCE)
+        if not self.is_live:
+            self._console.note(text)
+            return True
+        width = (width_of(sys.stderr) or _WIDTH) - 1
+        while text_width(text) > width:
+            text = text[:-1]
+        sys.stderr.write(f"\r\033[K{text}")
         sys.stderr.flush()
-        self._shown = True
+        return True
 
     def read(self, done: int, total: int) -> None:
         """Show how many bytes of the total have been read."""
@@ -59,9 +96,18 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._shown:
+        if self.is_live:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
+        if kind is not None and self._unsaid:
+            self._console.note(self._unsaid)
+
+
+def describe_time_left(seconds: float, console: Console) -> str:
+    """Return the time left, rounded."""
+    if seconds > _SHORT:
+        return console.text("cli.progress.minutes", minutes=round(seconds / 60))
+    return console.text("cli.progress.seconds", seconds=max(_STEP, _STEP * round(seconds / _STEP)))
 
 
 def new_file(path: Path | None, *, force: bool, makes_folders: bool = False) -> None:

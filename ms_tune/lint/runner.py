@@ -31,7 +31,7 @@ from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.lint.baseline import Baseline
@@ -72,7 +72,11 @@ class LintRun(Record):
     baseline: Baseline | None = None  # known findings
 
 
-def lint_files(*files: str | Path, request: LintRequest | None = None) -> LintReport:
+def lint_files(
+    *files: str | Path,
+    request: LintRequest | None = None,
+    on_progress: Callable[[int, int], object] = lambda _done, _total: None,
+) -> LintReport:
     """Check configs, training scripts and launch scripts; fix them if the request says so.
 
     An unreadable file does not stop the check of the others: it is in ``errors`` of the report.
@@ -80,6 +84,7 @@ def lint_files(*files: str | Path, request: LintRequest | None = None) -> LintRe
     Args:
         files: Files, and folders to search; ``-`` is ``stdin`` of the request.
         request: The options; None for those of the settings files.
+        on_progress: Receives the number of checked files and of all files.
 
     Raises:
         UsageError: A path, check or profile does not exist.
@@ -106,7 +111,7 @@ def lint_files(*files: str | Path, request: LintRequest | None = None) -> LintRe
         baseline = load_baseline(old)
     run = LintRun(request, named, baseline)
     targets, skipped = discover(list(map(str, files)), named, trusted=not request.skip_unknown)
-    outcomes = check_files(targets, run)
+    outcomes = check_files(targets, run, on_progress)
     if request.environment:
         from ms_tune.lint.code_files import load_process_environment  # noqa: PLC0415 - as above
 
@@ -207,7 +212,11 @@ def _walk(folder: Path) -> Iterator[tuple[Path, bool]]:
                     yield path, False
 
 
-def check_files(targets: Sequence[LintTarget], run: LintRun) -> list[FileReport | Skipped | MsTuneError]:
+def check_files(
+    targets: Sequence[LintTarget],
+    run: LintRun,
+    on_progress: Callable[[int, int], object] = lambda _done, _total: None,
+) -> list[FileReport | Skipped | MsTuneError]:
     """Check every file, in order, with several processes if that is faster.
 
     Garbage collection is off during a check: nearly all objects are in use until its end, and a collection takes 1/7 of the
@@ -218,14 +227,19 @@ def check_files(targets: Sequence[LintTarget], run: LintRun) -> list[FileReport 
 
         alone = run._replace(request=run.request._replace(processes=1))
         chunks = [targets[start : start + _CHUNK] for start in range(0, len(targets), _CHUNK)]
+        outcomes = []
         with ProcessPoolExecutor(min(processes, len(chunks))) as pool:
-            return [one for outcomes in pool.map(check_files, chunks, [alone] * len(chunks)) for one in outcomes]
+            for some in pool.map(check_files, chunks, [alone] * len(chunks)):
+                outcomes += some
+                on_progress(len(outcomes), len(targets))
+        return outcomes
     collecting = gc.isenabled()
     gc.disable()
     outcomes = []
     try:
         for number, target in enumerate(targets):
             outcomes.append(check_file(target, run))
+            on_progress(len(outcomes), len(targets))
             if number % _LOOKED_AFTER == _LOOKED_AFTER - 1:
                 gc.collect()
                 gc.freeze()  # no need to examine the remaining objects again

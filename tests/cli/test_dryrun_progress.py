@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import re
 import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ms_tune.cli import dryrun_progress
+from ms_tune.cli import output
 from ms_tune.cli.dryrun_progress import DryrunProgress, Pace
 from ms_tune.dryrun.launcher import ProcessEnd
 from ms_tune.dryrun.task import Task, TaskState
@@ -38,7 +37,7 @@ def task(stage: int) -> Task:
 def show_progress(patch: pytest.MonkeyPatch, *, terminal: bool) -> str:
     stream = Stream(terminal=terminal)
     patch.setattr(sys, "stderr", stream)
-    patch.setattr(dryrun_progress, "width_of", lambda _stream: 80)
+    patch.setattr(output, "width_of", lambda _stream: 100)
     with DryrunProgress(Console(Language.EN)) as progress:
         progress.say(msg("dryrun.build.wait"))
         progress.begin([task(0), task(1), task(2)])
@@ -50,35 +49,14 @@ def show_progress(patch: pytest.MonkeyPatch, *, terminal: bool) -> str:
     return stream.getvalue()
 
 
-def screens(text: str) -> list[list[str]]:
-    """Split the output of a terminal at each erasing: carriage return, line feed, cursor up, erase to the end."""
-    shown, row, lines = [], 0, [""]
-    for part in re.split(r"(\r|\n|\x1b\[\d+A|\x1b\[J)", text):
-        if part == "\n":
-            row += 1
-            lines[row:] = lines[row:] or [""]
-        elif part.endswith("A") and part.startswith("\x1b"):
-            row -= int(part[2:-1])
-            assert row >= 0
-        elif part == "\x1b[J":
-            shown.append(list(lines))
-            lines[row:] = [""]
-        elif part not in ("", "\r"):
-            lines[row] = part
-    return [*shown, lines]
-
-
-def test_a_terminal_shows_every_running_process_and_is_left_clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = screens(show_progress(monkeypatch, terminal=True))
-    last = next(lines for lines in reversed(shown) if len(lines) == 4)
-    assert [line.split(":")[0] for line in last] == [
-        "stage 0, 2 layers",
-        "stage 1, 2 layers",
-        "0 of 3 runs done, 1 waiting",
-        "about 5 s left",
-    ]
-    assert "12,345 blocks" in last[1]
-    assert shown[-1] == [""]
+def test_a_terminal_shows_one_line_that_is_rewritten_and_left_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    first, *lines, last = show_progress(monkeypatch, terminal=True).split("\r\033[K")
+    assert (first, last) == ("", "")
+    assert lines[0] == "waiting for another process that builds the same stubs …"
+    assert lines[1] == "0 of 3 runs done; stage 0, 2 layers: simulating: compiling the graph … 0 s"
+    assert lines[-1] == "1 of 3 runs done; 0%; about 5 s left; stage 0, 2 layers: done in 3 s"
+    assert "\n" not in "".join(lines)
 
 
 def test_elsewhere_a_short_run_shows_what_is_not_about_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,26 +86,31 @@ def test_elsewhere_there_is_at_most_a_line_every_ten_seconds_with_the_time_left(
         "0 of 2 runs done; stage 0, 2 layers: simulating: starting MindSpore … 10 s",
         "0 of 2 runs done; stage 0, 2 layers: simulating: starting MindSpore … 20 s",
     ]
-    assert "1 of 2 runs done; stage 0, 2 layers: done in 60 s; about 60 s left" in lines
-    assert lines[-1] == "1 of 2 runs done; stage 1, 2 layers: simulating: starting MindSpore … 50 s; about 10 s left"
+    assert "1 of 2 runs done; 50%; about 60 s left; stage 0, 2 layers: done in 60 s" in lines
+    assert (
+        lines[-1] == "1 of 2 runs done; 92%; about 10 s left; stage 1, 2 layers: simulating: starting MindSpore … 50 s"
+    )
     assert len(lines) == 11  # of a run of two minutes
 
 
-def test_a_terminal_shows_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = Stream(terminal=True)
+def test_a_search_shows_its_share_and_time_left_and_an_interrupted_one_its_last_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream, clock = Stream(terminal=False), [0.0]
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(dryrun_progress, "width_of", lambda _stream: 80)
-    with DryrunProgress(Console(Language.EN)) as progress:
-        progress.begin([task(0), task(1), task(2)])
-        progress.state(task(0), TaskState("start", 0, 0, None, 0.0))
-        progress.end(task(0), ProcessEnd(0, 200.0))
-        progress.state(task(1), TaskState("build", 0, 0, None, 80.0))
-        last = screens(stream.getvalue())[-1]
-    assert last == [
-        "stage 1, 2 layers: simulating: building the model … 80 s",
-        "1 of 3 runs done, 1 waiting",
-        "about 5 min left",
-    ]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    progress = DryrunProgress(Console(Language.EN))
+    progress.say(msg("fit.progress.search"))
+    progress.say(msg("fit.progress.bound"))  # within the same second
+    for second in range(1, 26):
+        clock[0] = float(second)
+        progress.show(msg("fit.progress.proof"), second / 100)
+    progress.say(msg("dryrun.interrupted", folder="x"))
+    progress.__exit__(KeyboardInterrupt, None, None)
+    first, *lines, last = stream.getvalue().splitlines()
+    assert first == "searching for plans"
+    assert lines == ["proving optimality; 10%; about 90 s left", "proving optimality; 20%; about 80 s left"]
+    assert last.endswith("x")
 
 
 def test_what_takes_a_while_is_done_once_and_only_when_a_process_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,7 @@ def test_json_has_every_stage_and_the_worst_on_top(ms_tune: Run) -> None:
 
 
 def test_progress_names_each_process(monkeypatch: pytest.MonkeyPatch, ms_tune: Run) -> None:
-    monkeypatch.setattr("ms_tune.cli.dryrun_progress._SILENCE", 0.0)
+    monkeypatch.setattr("ms_tune.cli.output._SILENCE", 0.0)
     err = ms_tune("--layers", "4", "--stages", "0,3", "config.yaml")[2]
     for stage in (0, 3):
         for layers in (4, 5):
