@@ -49,9 +49,8 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
     def begin(self, tasks: Sequence[Task]) -> None:
         """Set the list of processes that will run."""
         self._tasks = {task.folder: task for task in tasks}
-        self._ended = 0  # of these: `fit` begins several lists
         self._pace = Pace(tasks)
-        self._ended, self._begun = 0, time.monotonic()
+        self._ended, self._begun = 0, time.monotonic()  # of these: `fit` begins several lists
 
     def state(self, task: Task, state: TaskState) -> None:
         """Show the state of a process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import time
 from dataclasses import replace
@@ -139,7 +140,7 @@ def test_smaller_processes_take_less_and_the_last_ones_show_most() -> None:
 def test_a_second_list_of_runs_is_counted_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(terminal=False)
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(dryrun_progress, "_SILENCE", 0)
+    monkeypatch.setattr(output, "_SILENCE", 0)
     with DryrunProgress(Console(Language.EN)) as progress:
         for count in (3, 2):
             progress.begin([task(stage) for stage in range(count)])
