@@ -75,3 +75,12 @@ class BlockKind(str, Enum):
     GRADIENTS = "gradients"
     PASSING = "passing"  # needed only for a time by the forward or backward pass
     OTHER = "other"
+
+
+class SizeOrigin(str, Enum):
+    """The origin of the sizes of a job's model, in the order in which they are searched."""
+
+    CONFIG = "config"  # the config, or the defaults of the model's class
+    OPTION = "model-config"  # the `config.json` that the user named
+    FOLDER = "model-folder"  # the `config.json` of the folder that the config names
+    ASSUMED = "assumed"  # a public model that the config names

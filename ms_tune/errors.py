@@ -6,7 +6,8 @@
     ├── UsageError           the command line is wrong
     │   └── TooFewLayersError    too few layers for the chunks of a stage
     ├── ConfigError          a config cannot be read or is impossible (with file, line, column)
-    │   └── ForeignFileError     a file has nothing to do with MindSpore
+    │   ├── ForeignFileError     a file has nothing to do with MindSpore
+    │   └── UnknownSizesError    nothing here states the sizes of the config's model
     ├── UnsupportedError     this machine, version or model is not supported; the text names those that are
     │   └── UncutLayersError     a stage cannot be run with fewer layers
     ├── MissingExtraError    an optional dependency is not installed
@@ -139,6 +140,10 @@ class ConfigError(_LocatedError):
 
 class ForeignFileError(ConfigError):
     """A file has nothing to do with MindSpore, or belongs to another program."""
+
+
+class UnknownSizesError(ConfigError):
+    """Nothing here states the sizes of the model of a config."""
 
 
 class TraceError(_LocatedError):

@@ -11,7 +11,7 @@ from ms_tune.dialects.mindformers import operators
 from ms_tune.dialects.mindformers import read as static
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import Release, default_release
-from ms_tune.job import Job
+from ms_tune.job import Job, ModelFile
 from ms_tune.normalize import compare_log, expand, run, sapp, sapp_lists
 from ms_tune.normalize.convert import convert_job, target_of
 from ms_tune.normalize.sapp_lists import parse_sapp
@@ -116,7 +116,7 @@ def migrate_source(  # noqa: PLR0913 - settings with defaults
     language: Language | None = None,
 ) -> Migration:
     """Migrate a config to MindFormers' dynamic graph."""
-    job = Job(source, version=version, model_config=model_config)
+    job = Job(source, version=version, sizes_from=ModelFile(model_config))
     return migrate_job(job, target, check=check, language=language)
 
 

@@ -42,6 +42,7 @@ def build_parser(language: Language) -> Parser:
     add_device_arguments(parser)
     parser.option("--set", "dryrun_help.set", action="append", default=[], metavar="PATH=VALUE")
     parser.option("--framework-version", "check.help.version", metavar="VERSION")
+    parser.option("--model-config", "sizes.help.model-config", type=Path, metavar="PATH")
     parser.flag("--skip-unknown", "check.help.skip-unknown")
     parser.option("--format", "check.help.format", choices=_FORMATS, default=_FORMATS[0])
     parser.add_common_arguments()
@@ -99,6 +100,7 @@ def _check_file(target: LintTarget, arguments: Namespace, console: Console) -> O
             reserve_bytes=arguments.reserve or 0,
             settings=tuple(map(Setting.parse, arguments.set)),
             fewest_layers=True,
+            model_config=arguments.model_config,
         ),
         framework_version=arguments.framework_version,
         allow_tight=arguments.allow_tight,

@@ -62,6 +62,7 @@ def build_parser(language: Language) -> Parser:
     """Return the command's parser."""
     parser = _DryrunParser("ms-tune dryrun", language, "dryrun_help.description", "dryrun_help.examples")
     parser.option("config", "dryrun_help.config", nargs="?", type=Path, metavar="CONFIG")
+    parser.option("--model-config", "sizes.help.model-config", type=Path, metavar="PATH")
     parser.option("--layers", "dryrun_help.layers", type=_layers_type(parser), metavar="N|auto|all")
     parser.flag("--no-extrapolate", "dryrun_help.no-extrapolate")
     which = parser.add_mutually_exclusive_group()

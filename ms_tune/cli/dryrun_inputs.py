@@ -83,6 +83,7 @@ def config_request(arguments: Namespace) -> DryrunRequest:
         extrapolate=not arguments.no_extrapolate,
         settings=tuple(map(Setting.parse, arguments.set)),
         reference=arguments.reference,
+        model_config=arguments.model_config,
         **shared_fields(arguments),
     )
 

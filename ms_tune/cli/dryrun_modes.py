@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _MOST_READ = 1024**2  # bytes of a script
 _ABOUT_CONFIGS: dict[str, object] = {
-    **dict.fromkeys(("config", "compare_real")),
+    **dict.fromkeys(("config", "compare_real", "model_config")),
     "no_extrapolate": False,
     "reference": False,
 }

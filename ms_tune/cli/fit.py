@@ -30,7 +30,7 @@ _EFFORTS = ("quick", "normal", "best")  # of ms_tune.planning.search, which need
 _ONLY_SAPP = ("stages", "micro_batches", "order", "chunks", "constant")
 # Options for configs, with their defaults.
 _ONLY_CONFIG: Mapping[str, object] = {
-    **dict.fromkeys(("devices", "device_memory", "chip", "reserve", "kinds", "jobs"), None),
+    **dict.fromkeys(("model_config", "devices", "device_memory", "chip", "reserve", "kinds", "jobs"), None),
     **dict.fromkeys(("search", "keep", "top", "node_devices"), None),
     **dict.fromkeys(("allow_tight", "no_verify", "write", "diff", "explain"), False),
     "set": [],
@@ -62,6 +62,7 @@ def build_parser(language: Language) -> Parser:
 
 def _add_config_arguments(parser: Parser) -> None:
     parser.option("config", "fitting.help.config", nargs="?", type=Path, metavar="CONFIG")
+    parser.option("--model-config", "sizes.help.model-config", type=Path, metavar="PATH")
     parser.option("--devices", "dryrun_help.devices", type=parser.count, metavar="N")
     add_device_arguments(parser)
     parser.option("--set", "dryrun_help.set", action="append", default=[], metavar="PATH=VALUE")

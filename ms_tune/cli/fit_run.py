@@ -252,6 +252,7 @@ def _dryrun_request(arguments: Namespace) -> DryrunRequest:
         jobs=arguments.jobs,
         engine=arguments.engine,
         settings=tuple(map(Setting.parse, arguments.set)),
+        model_config=arguments.model_config,
     )
 
 

@@ -61,6 +61,7 @@ def build_parser(language: Language) -> Parser:
     version = partial(parser.check, release_of)
     defaults = {"versions": ", ".join([f"{dialect.value} {default_release(dialect)}" for dialect in Dialect])}
     parser.option("--framework-version", "lint.help.version", metavar="VERSION", type=version, params=defaults)
+    parser.option("--model-config", "sizes.help.model-config", metavar="PATH", type=Path)
     parser.option("--stdin-filename", "lint.help.stdin-filename", metavar="NAME", type=Path)
     parser.flag("--skip-unknown", "lint.help.skip-unknown")
     parser.flag("--env-from-process", "lint.help.env-from-process")
@@ -159,6 +160,7 @@ def _read_request(arguments: Namespace) -> LintRequest:
         stdin=sys.stdin.buffer.read(MAX_BYTES + 1) if has_stdin else None,
         stdin_filename=arguments.stdin_filename,
         processes=arguments.jobs,
+        model_config=arguments.model_config,
     )
 
 

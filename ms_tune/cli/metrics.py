@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from ms_tune.cli.output import LONG, ProgressLine, new_file, write_text_file
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
-from ms_tune.errors import ExitCode
+from ms_tune.errors import ExitCode, UsageError
 from ms_tune.metrics.result import Convention, MetricsRequest
 from ms_tune.metrics.run import measure_runs
+from ms_tune.report.console import usage_hint
 from ms_tune.report.metrics import report_html, report_json, show_report, show_summary, show_verdicts
+from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -29,6 +31,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("--seq", "metrics.help.seq", type=parser.count, metavar="N")
     parser.file("--config", "metrics.help.config")
     parser.option("--framework-version", "metrics.help.framework-version", metavar="VERSION")
+    parser.option("--model-config", "sizes.help.model-config", type=Path, metavar="PATH")
     parser.option(
         "--count", "metrics.help.count", choices=[one.value for one in Convention], default=Convention.FULL.value
     )
@@ -47,6 +50,8 @@ def build_parser(language: Language) -> Parser:
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read the logs and show the figures."""
     new_file(arguments.html, force=arguments.force)
+    if arguments.model_config is not None and arguments.config is None:
+        raise UsageError(msg("cli.usage.required", detail="--config"), usage_hint("ms-tune metrics"))
     request = MetricsRequest(
         cards=arguments.cards,
         batch=arguments.gbs,
@@ -55,6 +60,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         chip=arguments.chip,
         config=arguments.config,
         version=arguments.framework_version,
+        model_config=arguments.model_config,
         convention=Convention(arguments.count),
         baseline_cards=arguments.baseline_cards,
         baseline_batch=arguments.baseline_gbs,

@@ -9,10 +9,10 @@ from pathlib import Path
 from ms_tune.cli.parser import Parser
 from ms_tune.dialects import PlanIssue
 from ms_tune.enums import Dialect
-from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
+from ms_tune.errors import ConfigError, ExitCode, UnknownSizesError, UsageError, reason_of
 from ms_tune.facts.models import LAYERS, MODEL_CONFIG, names_of
 from ms_tune.facts.query import DEFAULT_VERSION
-from ms_tune.job import Job
+from ms_tune.job import Job, ModelFile
 from ms_tune.normalize.run import choose_layers, list_warnings, normalize_recompute
 from ms_tune.report import normalize_text as report
 from ms_tune.report.console import usage_hint
@@ -52,6 +52,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("--against", "against.help", metavar="LOG", type=Path, action="append", default=[])
     parser.option("--stage", "normalize.help.stage", metavar="K", type=parser.natural)
     parser.option("--layer", "normalize.help.layer", metavar="N", type=parser.natural)
+    parser.option("--model-config", "sizes.help.model-config", metavar="PATH", type=Path)
     parser.option("--layers", "normalize.help.layers", metavar="N", type=parser.count)
     parser.option("--stages", "normalize.help.stages", metavar="N", type=parser.count)
     parser.option("--chunks", "normalize.help.chunks", metavar="N", type=parser.count)
@@ -62,18 +63,26 @@ def build_parser(language: Language) -> Parser:
     return parser
 
 
-def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - a form a line
+def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read the config, compute its layer plan and show it."""
     _check_forms(arguments)
     if arguments.file is not None and arguments.file.suffix in SCRIPTS:
         from ms_tune.cli.normalize_script import run_script  # noqa: PLC0415 - start-up time
 
         return run_script(arguments, console)
+    try:
+        return _run_config(arguments, console)
+    except UnknownSizesError as error:
+        error.hint = msg("normalize.give-layers")  # this command only needs their number
+        raise
+
+
+def _run_config(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.from_sapp is not None:
         return _run_sapp(arguments, console)
     path = arguments.file
     source = load_source(path) if str(path) != "-" else _read_stdin(path)
-    job = Job(source, version=arguments.framework_version, layers=arguments.layers)
+    job = _read_job(source, arguments)
     whole = job.source
     if (arguments.layers, arguments.stages, arguments.chunks) != (None, None, None):
         _check_sizes(whole, arguments)
@@ -97,6 +106,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - 
         _show_files(normalize_recompute(job), console)
         return _convert_job(job, arguments, console)
     return _show_plan(normalize_recompute(job), arguments, console)
+
+
+def _read_job(source: SourceFile, arguments: Namespace) -> Job:
+    sizes = ModelFile(arguments.model_config)
+    return Job(source, version=arguments.framework_version, layers=arguments.layers, sizes_from=sizes)
 
 
 def _read_stdin(path: Path) -> SourceFile:
@@ -187,6 +201,8 @@ def _check_sapp(arguments: Namespace) -> None:
         raise UsageError(msg("normalize.sapp-no-config", option=other), usage_hint(_PROGRAM))
     if not merging and None in (arguments.layers, arguments.stages):
         raise UsageError(msg("normalize.sapp-sizes"), usage_hint(_PROGRAM))
+    if not merging and arguments.model_config is not None:
+        raise UsageError(msg("normalize.sapp-no-config", option="--model-config"), usage_hint(_PROGRAM))
     if merging and (arguments.stages, arguments.chunks) != (None, None):
         other = "--stages" if arguments.stages is not None else "--chunks"
         raise UsageError(msg("normalize.sapp-own-sizes", option=other), usage_hint(_PROGRAM))
@@ -204,14 +220,14 @@ def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
 
         return _show_conversion(sapp.convert_sapp(lists, sizes, target_of(arguments.to)), arguments, console)
     source = load_source(arguments.file)
-    job = Job(source, version=arguments.framework_version, layers=arguments.layers)
+    job = _read_job(source, arguments)
     merged = sapp.merge_sapp(job, lists)
     if arguments.write or arguments.diff or arguments.to:
         _show_files(merged.plan, console)
     if arguments.write or arguments.diff:
         return _write_text(source, merged.text, merged.count, merged.plan.problems, arguments, console)
     if arguments.to:
-        job = Job(parse_source(merged.text, source.path), version=job.version, layers=job.layers)
+        job = _read_job(parse_source(merged.text, source.path), arguments)
         return _convert_job(job, arguments, console)
     return _show_plan(merged.plan, arguments, console)
 

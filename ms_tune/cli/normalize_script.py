@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ms_tune.normalize.script import ProgramPlan
     from ms_tune.report.console import Console
 
-_NOT_HERE = ("from_sapp", "layers", "stages", "chunks")
+_NOT_HERE = ("from_sapp", "model_config", "layers", "stages", "chunks")
 
 
 def run_script(arguments: Namespace, console: Console) -> ExitCode:

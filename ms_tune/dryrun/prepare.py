@@ -14,10 +14,10 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.query import data_folder
-from ms_tune.job import Job, load_job
-from ms_tune.job.includes import with_bases
+from ms_tune.job import Job, ModelFile, no_model_config
+from ms_tune.job.includes import find_named_model, with_bases
 from ms_tune.records import Record
-from ms_tune.source.yaml import parse_source, yaml_text
+from ms_tune.source.yaml import load_source, parse_source, yaml_text
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 from ms_tune.verdict.limit import Cap, device_of, limit_of
@@ -128,6 +128,17 @@ class LoadedConfig(Record):
         """Return the config's dialect."""
         return self.job.dialect
 
+    @property
+    def why_not_simulated(self) -> UnsupportedError | None:
+        """Return why a static-graph config is not simulated whatever the sizes of its model, or None."""
+        try:
+            self.prepared_config  # noqa: B018 - raises the error
+        except UnsupportedError as error:
+            return error
+        except ConfigError:
+            return None
+        return None
+
     @cached_property
     def prepared_config(self) -> PreparedConfig:
         """Return the common part of all stages of a static-graph config of MindFormers."""
@@ -135,13 +146,14 @@ class LoadedConfig(Record):
 
     def with_source(self, source: SourceFile) -> LoadedConfig:
         """Return the same config with another text."""
-        return self._replace(job=Job(source, dialect=self.dialect))
+        return self._replace(job=self.job.for_text(source))
 
 
 def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfig:
     """Read the config of a request and apply its settings."""
     path = request.config or data_folder("yaml_templates") / DEFAULT_TEMPLATE
-    known = known or load_job(path)
+    sizes = ModelFile(request.model_config, assumes=True)
+    known = known or Job(load_source(path), sizes_from=sizes)
     original = _flatten_bases(known.original)
     dialect = known.recognition.dialect
     if dialect is None:
@@ -151,7 +163,11 @@ def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfi
     name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short_path(path)
     source = with_settings(original, request.settings, dialect)
     as_it_is = source is known.original and known.dialect is dialect and known.is_self_contained
-    job = known if as_it_is else Job(source, dialect=dialect)
+    as_it_is = as_it_is and (known.sizes_from == sizes or find_named_model(source) is None)
+    job = known if as_it_is else Job(source, dialect=dialect, sizes_from=sizes)
+    if request.model_config is not None and not job.reads_model_config:
+        raise no_model_config(path)
+    job.source  # noqa: B018 - raises the error of a `config.json` that cannot be read
     return LoadedConfig(original, job, name, _devices_of(source, dialect, request.devices, path))
 
 
@@ -169,7 +185,7 @@ def prepare_run(request: DryrunRequest, loaded: LoadedConfig | None = None) -> P
             raise UnsupportedError(msg("reference.gone"), msg("reference.gone.hint")) from None
         run = dynamic.prepare_dynamic(config.job, config.name, request, config.devices.npus)
     run = run._replace(devices_source=config.devices.source)
-    notes = (msg("normalize.read-from", file=file) for file in config.original.read_from)
+    notes = (msg("normalize.read-from", file=file) for file in config.job.source.read_from)
     return run._replace(warnings=(*notes, *run.warnings))
 
 

@@ -132,6 +132,7 @@ class DryrunRequest(Record):
         jobs: Processes at once; None for as many as cores and memory allow.
         engine: Where the processes run: ``local`` or ``ray``.
         real: Run on devices, without simulation.
+        model_config: The model's ``config.json``, or its folder, if it is not where the config says.
     """
 
     config: Path | None = None
@@ -153,6 +154,7 @@ class DryrunRequest(Record):
     jobs: int | None = None
     engine: str = "local"
     real: bool = False
+    model_config: Path | None = None
 
 
 class CommandRequest(Record):

@@ -8,7 +8,9 @@ Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021), a
 
 from __future__ import annotations
 
+from ms_tune.errors import UnsupportedError
 from ms_tune.records import Record
+from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,12 +89,14 @@ def prediction_flops(widths: Widths) -> int:
 
 # Names of fields in the models of MindFormers' older classes (legacy).
 _OTHER_NAMES = {
-    "num_attention_heads": "num_heads",
-    "num_query_groups": "n_kv_heads",
-    "ffn_hidden_size": "intermediate_size",
-    "num_moe_experts": "expert_num",
-    "moe_router_topk": "num_experts_chosen",
+    "num_attention_heads": ("num_heads",),
+    "num_query_groups": ("n_kv_heads", "multi_query_group_num"),
+    "ffn_hidden_size": ("intermediate_size",),
+    "vocab_size": ("padded_vocab_size",),
+    "num_moe_experts": ("expert_num",),
+    "moe_router_topk": ("num_experts_chosen",),
 }
+_NEEDED = ("hidden_size", "num_attention_heads", "ffn_hidden_size", "vocab_size", "seq_length")
 _GATED = ("swiglu", "silu", "geglu", "fusedswiglu")
 
 
@@ -126,6 +130,15 @@ def widths_of(model: ModelConfig) -> Widths | None:
     )
 
 
+def require_widths(model: ModelConfig) -> Widths:
+    """Return the same sizes; UnsupportedError if one is unknown."""
+    widths = widths_of(model)
+    if widths is None:
+        missing = ", ".join(missing_sizes(model))
+        raise UnsupportedError(msg("sizes.missing", missing=missing), msg("sizes.missing.hint"))
+    return widths
+
+
 def _attention_of(model: ModelConfig, hidden: int, heads: int) -> Attention:
     rank = positive_size(model, "kv_lora_rank")
     if model.facts.latent and rank:
@@ -139,10 +152,14 @@ def _attention_of(model: ModelConfig, hidden: int, heads: int) -> Attention:
 
 def positive_size(model: ModelConfig, name: str) -> int | None:
     """Return a positive size under any of its names, or None."""
-    found = model.number(name)
-    if found is None and name in _OTHER_NAMES:
-        found = model.number(_OTHER_NAMES[name])
+    values = map(model.number, (name, *_OTHER_NAMES.get(name, ())))
+    found = next((value for value in values if value is not None), None)
     return found if found is not None and found > 0 else None
+
+
+def missing_sizes(model: ModelConfig) -> tuple[str, ...]:
+    """Return the unknown sizes without which :func:`widths_of` returns None."""
+    return tuple(name for name in _NEEDED if not positive_size(model, name))
 
 
 def widths_of_shape(shape: ModelShape) -> Widths:

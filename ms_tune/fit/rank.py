@@ -11,7 +11,7 @@ import numpy as np
 from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.enums import LayerKind
 from ms_tune.errors import MsTuneError, UnsupportedError
-from ms_tune.estimate.flops import widths_of
+from ms_tune.estimate.flops import require_widths
 from ms_tune.estimate.memory import (
     RankShare,
     layer_activations,
@@ -147,9 +147,7 @@ class _LayoutRanker:
 
     def __init__(self, job: PlannedJob, loaded: LoadedConfig, limit_bytes: int) -> None:
         model = job.loaded.job.model
-        widths = widths_of(model)
-        if widths is None:
-            raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
+        widths = require_widths(model)
         self._heads = 1 + model.mtp_layers  # each additional predicted token has its own logits
         self._job, self._loaded, self._limit, self._widths = job, loaded, limit_bytes, widths
         costs = relative_costs(job)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.dialects.mindformers.read import names_devices
 from ms_tune.dryrun.prepare import limit_before, load_config
-from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
-from ms_tune.estimate.flops import widths_of
+from ms_tune.errors import MsTuneError, UsageError
+from ms_tune.estimate.flops import require_widths
 from ms_tune.fit.costs import DENSE_UNITS
 from ms_tune.fit.job import read_job
 from ms_tune.fit.layouts import read_layout, with_layout
@@ -131,9 +131,7 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
 
 
 def _layout_space(job: PlannedJob, now: Layout, devices: int, request: SearchRequest) -> LayoutSpace:
-    widths = widths_of(job.loaded.job.model)
-    if widths is None:
-        raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
+    widths = require_widths(job.loaded.job.model)
     one = widths.attention
     return LayoutSpace(
         now=now,

@@ -10,12 +10,13 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
-from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.errors import ConfigError
+from ms_tune.enums import YAML_DIALECTS, Dialect, SizeOrigin
+from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.keys import BASE
-from ms_tune.facts.models import model_folder, model_of
+from ms_tune.facts.models import is_legacy, model_folder, model_of
 from ms_tune.facts.query import Release, release_for
 from ms_tune.job.detect import find_repository, recognise
+from ms_tune.records import Record
 from ms_tune.source.yaml import decode, load_source, parse_source
 from ms_tune.text import msg
 
@@ -35,6 +36,22 @@ if TYPE_CHECKING:
     from ms_tune.job.detect import Recognition
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
+
+
+class ModelFile(Record):
+    """Where the sizes of a model may come from in addition to its config."""
+
+    path: Path | None = None  # the `config.json` that the user named, or its folder
+    assumes: bool = False  # whether a public model that the config names has its published sizes
+
+
+class ModelSizes(Record):
+    """The origin of the sizes of a job's model."""
+
+    origin: SizeOrigin
+    file: Path | None = None  # the `config.json`
+    model: str | None = None  # the public model
+    key: str | None = None  # the key that names it
 
 
 def load_job(
@@ -63,7 +80,13 @@ def load_job(
         print(job.dialect, job.release.version, job.plan.placement)
     """
     source = load_source(Path(path))
-    return Job(source, dialect=dialect, version=framework_version, layers=layers, model_config=model_config)
+    sizes = ModelFile(model_config)
+    return Job(source, dialect=dialect, version=framework_version, layers=layers, sizes_from=sizes)
+
+
+def no_model_config(file: Path) -> UsageError:
+    """Return the error for a ``config.json`` that the user named although this file does not read one."""
+    return UsageError(msg("config.model-json.legacy", file=file), msg("config.model-json.legacy.hint"))
 
 
 def load_sections(path: Path, line: int) -> Job | None:
@@ -91,7 +114,7 @@ class Job:
         dialect: Its dialect, if the user names it; None to recognise it.
         version: Its release, if the user names it; None to determine it.
         layers: The number of layers, for a config that does not state it.
-        model_config: The model's ``config.json``, or its folder, if it is not at the path in the config.
+        sizes_from: Where the sizes of its model may come from in addition.
         release: The release, if already known; it overrides ``version``.
     """
 
@@ -102,11 +125,11 @@ class Job:
         dialect: Dialect | None = None,
         version: str | None = None,
         layers: int | None = None,
-        model_config: Path | None = None,
+        sizes_from: ModelFile = ModelFile(),  # noqa: B008 - immutable
         release: Release | None = None,
     ) -> None:
         self.original, self.version, self.layers = source, version, layers
-        self._named_dialect, self._model_config = dialect, model_config
+        self._named_dialect, self.sizes_from = dialect, sizes_from
         self.lacks_bases = False  # whether it builds on files that cannot be read
         if release is not None:
             self.release = release
@@ -119,9 +142,13 @@ class Job:
 
     def for_release(self, version: str) -> Job:
         """Return the same job read for another release."""
-        job = Job(self.original, dialect=self.dialect, version=version, layers=self.layers)
-        job.merged, job.source = self.merged, self.source
+        job = Job(self.original, dialect=self.dialect, version=version, layers=self.layers, sizes_from=self.sizes_from)
+        job.merged, job.source, job.sizes = self.merged, self.source, self.sizes
         return job
+
+    def for_text(self, source: SourceFile) -> Job:
+        """Return the job of another text of the same config."""
+        return Job(source, dialect=self.dialect, sizes_from=self.sizes_from)
 
     @property
     def is_self_contained(self) -> bool:
@@ -150,7 +177,12 @@ class Job:
     @property
     def has_named_model_config(self) -> bool:
         """Return whether the user named the ``config.json`` of the model."""
-        return self._model_config is not None
+        return self.sizes_from.path is not None
+
+    @property
+    def reads_model_config(self) -> bool:
+        """Return whether its framework reads the ``config.json`` of the model: the static graph does, for non-legacy models."""
+        return self.dialect is Dialect.MINDFORMERS and not is_legacy(self.merged.data)
 
     @cached_property
     def without_base(self) -> Job:
@@ -182,13 +214,36 @@ class Job:
             ConfigError: One of them cannot be read.
             UsageError: The user named a ``config.json``, but such a config does not read one.
         """
-        if self._model_config is None and model_folder(self.merged.data) is None:
-            return self.merged
-        from ms_tune.job.includes import with_model_config, with_model_folder  # noqa: PLC0415 - as above
+        whole, (path, assumes) = self.merged, self.sizes_from
+        if path is None and not assumes and model_folder(whole.data) is None:
+            return whole
+        from ms_tune.job.includes import find_named_model, with_model_config, with_model_folder  # noqa: PLC0415 - as above
 
-        if self._model_config is not None:
-            return with_model_config(self.merged, self._model_config)
-        return with_model_folder(self.merged)
+        if path is not None:
+            if not self.reads_model_config:
+                raise no_model_config(self.original.path)
+            source = with_model_config(whole, path)
+            self.sizes = ModelSizes(SizeOrigin.OPTION, file=source.read_from[-1])
+            return source
+        source = with_model_folder(whole)
+        if source.model_config is not None:
+            self.sizes = ModelSizes(SizeOrigin.FOLDER, file=next(reversed(source.read_from), None))
+        elif assumes and self.reads_model_config and (found := find_named_model(whole)) is not None:
+            key, model = found
+            self.sizes = ModelSizes(SizeOrigin.ASSUMED, model=model.name, key=key)
+            source = source.replace(model_config=dict(model.config))
+        return source
+
+    @cached_property
+    def sizes(self) -> ModelSizes:
+        """Return where the sizes of the model come from.
+
+        Raises:
+            ConfigError: The ``config.json`` of the model cannot be read.
+            UsageError: The user named a ``config.json``, but such a config does not read one.
+        """
+        self.source  # noqa: B018 - sets it if they come from elsewhere
+        return vars(self).get("sizes") or ModelSizes(SizeOrigin.CONFIG)
 
     @cached_property
     def checkout(self) -> Checkout | None:

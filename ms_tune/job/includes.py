@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ms_tune.errors import ConfigError, UsageError, reason_of
+from ms_tune.errors import ConfigError, reason_of
 from ms_tune.facts.keys import BASE
-from ms_tune.facts.models import MODEL_CONFIG, is_legacy, model_folder
+from ms_tune.facts.models import LAYERS, MODEL_CONFIG, is_legacy, model_folder, names_of
+from ms_tune.facts.sizes import find_public_model
 from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
 
@@ -23,6 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ms_tune.diagnostics import KeyPath
+    from ms_tune.facts.sizes import PublicModel
     from ms_tune.source.yaml import SourceFile
 
 _LONGEST_CHAIN = 8
@@ -108,17 +111,30 @@ def with_model_config(source: SourceFile, given: Path) -> SourceFile:
     """Return a config with the ``config.json`` that the user named attached, instead of the one in ``pretrained_model_dir``.
 
     Args:
-        source: A config of the static graph.
+        source: A config that reads one.
         given: The file, or its folder.
 
     Raises:
         ConfigError: The file cannot be read.
-        UsageError: It is a legacy model or another dialect, which does not read such a file.
     """
-    if is_legacy(source.data):
-        raise UsageError(msg("config.model-json.legacy", file=source.path), msg("config.model-json.legacy.hint"))
     file = given / MODEL_CONFIG if given.is_dir() else given
     return source.replace(model_config=read_model_config(file), read_from=(*source.read_from, file))
+
+
+def find_named_model(source: SourceFile) -> tuple[str, PublicModel] | None:
+    """Return the public model that a config names, and the key that does: its folder or, for a config without sizes, its name."""
+    if is_legacy(source.data):
+        return None
+    keys: list[KeyPath] = [("pretrained_model_dir",), ("model", "pretrained_model_dir")]
+    model_keys = ("model_type", *names_of(LAYERS))
+    if all(source.get(("model", "model_config", key)) is None for key in model_keys):
+        keys.append(("trainer", "model_name"))
+    for key in keys:
+        name = source.get(key)
+        model = find_public_model(name) if isinstance(name, str) else None
+        if model is not None:
+            return ".".join(map(str, key)), model
+    return None
 
 
 def find_model_config(folder: str, config: Path) -> Path | None:

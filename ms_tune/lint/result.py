@@ -181,6 +181,7 @@ class LintRequest(Record):
         stdin_filename: The name of that file, which determines its kind and settings; None for a config.
         processes: The number of processes; None for as many as are useful.
         job: The job of the only file, if it was read already.
+        model_config: The ``config.json`` of the model, or its folder, of configs that read one.
     """
 
     dialect: Dialect | None = None
@@ -197,3 +198,4 @@ class LintRequest(Record):
     stdin_filename: Path | None = None
     processes: int | None = None
     job: Job | None = None
+    model_config: Path | None = None

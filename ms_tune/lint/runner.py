@@ -10,7 +10,7 @@ from pathlib import Path
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, ForeignFileError, MsTuneError, UnsupportedError, UsageError
 from ms_tune.facts.query import Release, served
-from ms_tune.job import Job
+from ms_tune.job import Job, ModelFile, no_model_config
 from ms_tune.job.detect import count_keys, is_fragment
 from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.engine import concerns, job_of, run_checks
@@ -288,6 +288,8 @@ def _load_config(
         dialects = "|".join(one.value for one in YAML_DIALECTS)
         return _leave_out(target, dialect, "lint.dialect-hint", dialects=dialects)
     job.dialect = dialect
+    if request.model_config is not None and _takes_sizes(job, target):
+        job.sizes_from = ModelFile(request.model_config)
     is_part = dialect in YAML_DIALECTS and is_fragment(job.merged.data, dialect)
     if is_part:
         notes.append(msg("lint.fragment", file=path, dialect=dialect.value))
@@ -303,6 +305,13 @@ def _load_config(
         notes.append(msg("lint.checkout-release", **params, release=release.version))
     is_certain = job.version is not None or release.is_installed
     return CheckedFile(job, release, tuple(notes), is_part=is_part, is_certain=is_certain)
+
+
+def _takes_sizes(job: Job, target: LintTarget) -> bool:
+    """Return whether a config reads the ``config.json`` of its model; UsageError if the user named one that does not."""
+    if target.named and not job.reads_model_config:
+        raise no_model_config(job.original.path)
+    return job.reads_model_config
 
 
 def _choose_dialect(job: Job, named: Dialect | None, notes: list[Message], *, is_firm: bool) -> Dialect | Message:
@@ -337,6 +346,8 @@ def _load_code(
     """Return environment settings, a launch script or Python code likewise."""
     from ms_tune.lint.code_files import load_code  # noqa: PLC0415 - slow imports
 
+    if request.model_config is not None and target.named:
+        raise no_model_config(path)
     version = request.framework_version or settings.version
     code = load_code(path, text, named=target.named, version=version)
     if isinstance(code, Message):

@@ -22,13 +22,13 @@ from ms_tune.estimate.flops import (
     Widths,
     head_flops,
     layer_flops,
-    positive_size,
+    missing_sizes,
     prediction_flops,
     score_flops,
     widths_of,
     widths_of_shape,
 )
-from ms_tune.job import Job, load_job
+from ms_tune.job import Job, load_job, no_model_config
 from ms_tune.job.script import ScriptJob
 from ms_tune.metrics.result import Convention
 from ms_tune.planning.schedule import MOST_PASSES, Schedule, passes_in_turn, stage_passes, why_refused
@@ -92,16 +92,22 @@ class JobFacts(Record):
     relief: tuple[str, int, int, float] | None = None
 
 
-def read_job(path: Path, version: str | None = None, cards: int | None = None) -> JobFacts:
+def read_job(
+    path: Path, version: str | None = None, cards: int | None = None, model_config: Path | None = None
+) -> JobFacts:
     """Read a config, or the launch script of Megatron or of a program with a config; ``cards`` sets the devices.
+
+    The sizes of the model may be in ``model_config``, its ``config.json``.
 
     Raises:
         ConfigError: It is unreadable, its framework rejects it, or a size that the operations depend on is missing.
         UnsupportedError: Its dialect has no known models.
     """
     if path.suffix in SCRIPTS:
+        if model_config is not None:
+            raise no_model_config(path)
         return _read_script(ScriptJob(path, version=version), cards)
-    return _read_config(load_job(path, framework_version=version), cards)
+    return _read_config(load_job(path, framework_version=version, model_config=model_config), cards)
 
 
 def _read_config(job: Job, cards: int | None) -> JobFacts:
@@ -109,9 +115,7 @@ def _read_config(job: Job, cards: int | None) -> JobFacts:
     _refuse_unusable(path, plan)
     widths = widths_of(model)
     if widths is None:
-        names = ("hidden_size", "num_attention_heads", "ffn_hidden_size", "vocab_size", "seq_length")
-        missing = [name for name in names if not positive_size(model, name)]
-        raise ConfigError(msg("metrics.config.sizes", missing=", ".join(missing)), path=path)
+        raise ConfigError(msg("metrics.config.sizes", missing=", ".join(missing_sizes(model))), path=path)
     count = sum(map(sum, plan.placement)) if plan.placement else len(plan.layers)
     dense = model.number("first_k_dense_replace") or 0
     layers = list_layer_work(plan.layers[:count], dense, experts=bool(widths.experts))

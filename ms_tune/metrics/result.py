@@ -36,6 +36,7 @@ class MetricsRequest:
         chip: Name of the device, for its peak.
         config: The job's config or launch script; operations are computed from its model.
         version: The framework's release, for the config.
+        model_config: The ``config.json`` of the config's model, or its folder.
         convention: How operations are counted.
         baseline_cards: Devices of the baseline run, if different.
         baseline_batch: Samples per step of the baseline run, if different.
@@ -48,6 +49,7 @@ class MetricsRequest:
     chip: str | None = None
     config: Path | None = None
     version: str | None = None
+    model_config: Path | None = None
     convention: Convention = Convention.FULL
     baseline_cards: int | None = None
     baseline_batch: int | None = None

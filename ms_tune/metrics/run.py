@@ -118,7 +118,9 @@ def measure_runs(
 
 
 def _job_facts(request: MetricsRequest) -> JobFacts | None:
-    return read_job(request.config, request.version, request.cards) if request.config else None
+    if request.config is None:
+        return None
+    return read_job(request.config, request.version, request.cards, request.model_config)
 
 
 def _device_peak(request: MetricsRequest) -> tuple[float, Message] | None:

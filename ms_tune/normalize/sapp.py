@@ -128,7 +128,13 @@ def merge_sapp(job: Job, lists: SappLists) -> Merged:
         wanted = dict(_other_values(job, lists, plan, problems))
     wanted = {path: value for path, value in wanted.items() if not same_data(source.get(path, _MISSING), value)}
     text, count = with_settings(job.original, wanted)
-    merged = Job(parse_source(text, source.path), dialect=dialect, version=job.version, layers=job.layers)
+    merged = Job(
+        parse_source(text, source.path),
+        dialect=dialect,
+        version=job.version,
+        layers=job.layers,
+        sizes_from=job.sizes_from,
+    )
     result = normalize_recompute(merged)
     if result.failure is not None:
         raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{dialect.value}")))

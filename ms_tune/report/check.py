@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import record_json
+from ms_tune.enums import SizeOrigin
 from ms_tune.report.console import SEVERITY_COLOURS, fold, pad, shown_path, terminal_width, text_width
 from ms_tune.report.github import LEVELS, format_annotation
 from ms_tune.report.lint_formats import failure_json
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ms_tune.estimate.memory import Estimate
     from ms_tune.report.console import Console
     from ms_tune.verdict.outcome import Verdict
-    from ms_tune.workflows.check.result import Assumptions, Matter, MemoryDifference, Overview
+    from ms_tune.workflows.check.result import Assumptions, Matter, MemoryDifference, Overview, Sizes
 
 _LONGEST = 40  # characters of a value
 
@@ -137,6 +138,8 @@ def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> I
     yield from _wrap_lines(_subject_text(overview, console), most)
     if overview.assumptions is not None:
         yield from _wrap_lines(_assumptions_text(overview, console), most)
+    if overview.sizes is not None and (verbose or overview.sizes.origin is not SizeOrigin.CONFIG):
+        yield from _wrap_lines(_sizes_text(overview.sizes, console), most)
     yield from _matters_lines(overview, console, verbose=verbose)
     if overview.change is not None:
         yield from _wrap_lines(console.text("check.change", change=console.say(overview.change.text)), most)
@@ -166,6 +169,13 @@ def _assumptions_text(overview: Overview, console: Console) -> str:
     chunks = f" VPP={seen.chunks}" if seen.chunks > 1 else ""
     rest = {"devices": seen.devices, "source": console.say(seen.source), "micro_batches": seen.micro_batches}
     return console.text("check.assumed", **seen.split._asdict(), **rest, chunks=chunks)
+
+
+def _sizes_text(sizes: Sizes, console: Console) -> str:
+    text = console.text(f"sizes.{sizes.origin.value}", model=sizes.model, key=sizes.key, file=sizes.file)
+    if sizes.parameters is None:
+        return text
+    return console.text("sizes.parameters", sizes=text, count=f"{sizes.parameters / 1e9:.3g}")
 
 
 def _evidence(overview: Overview, console: Console) -> Iterator[str]:
@@ -296,6 +306,7 @@ def _overview_json(one: Overview, console: Console) -> dict[str, object]:
         "file": one.path,
         **one.subject._asdict(),
         "assumptions": one.assumptions and _assumptions_json(one.assumptions),
+        "sizes": one.sizes and one.sizes._asdict(),
         "memory": _memory_sentence(one),
         "estimate": one.estimate and _estimate_json(one.estimate),
         "stages": [_stage_json(stage.stage, stage.verdict) for stage in one.stages],

@@ -173,7 +173,7 @@ def test_baseline(capsys: pytest.CaptureFixture[str], project: Path) -> None:
 
 def test_baselines_that_are_none(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     assert run(capsys, "--write-baseline", "train.yaml")[0] == 2
-    assert "create one with --write-baseline" in run(capsys, "--baseline", "old.json", "train.yaml")[2]
+    assert "create one with ms-tune lint --write-baseline" in run(capsys, "--baseline", "old.json", "train.yaml")[2]
     for text in ("x", "[]", '{"version": 2}', '{"version": 1, "files": {"a": 1}}'):
         (project / "old.json").write_text(text)
         code, _, err = run(capsys, "--baseline", "old.json", "train.yaml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import os
 import re
@@ -9,6 +10,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from ms_tune.cli import COMMANDS
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
 from ms_tune.text import Language, lookup
-from tests.sources import imports, modules
+from tests.sources import imports, modules, nodes
 
 ROOT = Path(__file__).parents[2]
 NOT_YAML = "2026-01-01 10:00:00 [INFO] step 1\n2026-01-01 10:00:01 [INFO] step 2\n"
@@ -145,11 +147,83 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def offered(command: str, language: Language) -> set[str]:
-    """Return the options of a command; empty for an unknown one."""
-    if command not in COMMANDS or command == "memory":  # which has commands of its own
+    """Return the options of a command and of its own commands; empty for an unknown one."""
+    if command not in COMMANDS:
         return set()
-    parser = import_module(f"ms_tune.cli.{COMMANDS[command]}").build_parser(language)
-    return {name for action in parser.actions() for name in action.option_strings}
+    module = import_module(f"ms_tune.cli.{COMMANDS[command]}")
+    further = getattr(module, "SUBCOMMANDS", {}).values()
+    parsers = [one.build_parser(language) for one in (module, *further)]
+    return {name for parser in parsers for action in parser.actions() for name in action.option_strings}
+
+
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*(?!\w)")
+# Hints about a value of an option, or that `lint` never gives (`rule` and `help` use its engine): they reach only a command that
+# has the option.
+AFTER = {
+    "config.model-json.legacy.hint": "--model-config",
+    "launch.set.hint": "--set",
+    "layouts.too-many.hint": "--search",
+    "sizes.unknown.hint": "--model-config",
+    "stages.set.form.hint": "--set",
+    "verdict.chip.hint": "--chip",
+}
+
+
+def is_message(node: ast.AST | None) -> bool:
+    return (
+        isinstance(node, ast.Call) and getattr(node.func, "id", "") == "msg" and isinstance(node.args[0], ast.Constant)
+    )
+
+
+@cache
+def hints_of(name: str) -> frozenset[str]:
+    """Return the texts that a module gives as hints: after an error's message, by name, or by their ID."""
+    (module,) = [one for one in modules() if one.name == name]
+    constants = [one.value for one in nodes(module) if isinstance(one, ast.Constant)]
+    found = {one for one in constants if isinstance(one, str) and re.fullmatch(r"\w+\.[\w.-]+\.hint", one)}
+    for node in nodes(module):
+        given: list[ast.AST | None] = []
+        if isinstance(node, ast.Call):
+            given += [one for one in node.args[1:] if any(map(is_message, node.args[: node.args.index(one)]))]
+            given += [one.value for one in node.keywords if one.arg in ("hint", "help")]
+        elif (
+            isinstance(node, ast.Assign)
+            and getattr(node.targets[0], "attr", getattr(node.targets[0], "id", "")) == "hint"
+        ):
+            given.append(node.value)
+        found |= {one.args[0].value for one in given if is_message(one)}  # type: ignore[union-attr]
+    return frozenset(found)
+
+
+def reached(name: str) -> set[str]:
+    """Return every module that one imports, directly or not, at the top or when it runs."""
+    by_name = {module.name: module for module in modules()}
+    seen, left = set(), [name]
+    while left:
+        module = by_name.get(left.pop())
+        if module is not None and module.name not in seen:
+            seen.add(module.name)
+            uses = [use for use in imports(module) if not use.typing_only]
+            left += [one for use in uses for one in (use.module, f"{use.module}.{use.name}")]
+    return seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", Language)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_hint_names_options_that_the_command_has(command: str, language: Language) -> None:
+    every = {name: offered(name, language) for name in COMMANDS}
+    wrong = []
+    texts = set().union(*map(hints_of, reached(f"ms_tune.cli.{COMMANDS[command]}")))
+    assert texts, command
+    for text_id in sorted(texts):
+        text = getattr(lookup(text_id), language.value).replace("{command}", "ms-tune lint")
+        for name, words in re.findall(r"(?:ms-tune ([a-z-]+))?(.*?(?=ms-tune [a-z]|$))", " ".join(text.split())):
+            for option in OPTION.findall(words.partition(" -- ")[0]):
+                known = any(option in options for options in every.values())  # else it is one of a framework
+                if known and option not in every[name or command] and AFTER.get(text_id, "") in ("", *every[command]):
+                    wrong.append(f"{text_id}: {option}")
+    assert wrong == []
 
 
 @pytest.mark.slow
@@ -172,39 +246,6 @@ def test_what_to_do_is_said(typed: str, language: Language, capsys: pytest.Captu
         assert {option for option in re.findall(r"(?<![\w-])--[a-z-]+(?!\w)", options) if known} <= known, captured.err
     if language is Language.ZH and "--lang" not in words:
         assert any("\u4e00" <= letter <= "\u9fff" for letter in captured.err)
-
-
-# Hints that name options of the users' own programs, and those about the value of an option or a file that only some commands
-# accept.
-_OF_PROGRAMS = ("megatron_layers.in-yaml", "fitting.not-parallel", "trace.log.none", "trace.log.no-memory")
-_OF_OPTIONS = (
-    *("stages.layers", "dryrun.cut", "memory.no-such-rank", "config.model-json.legacy", "lint.baseline"),
-    *("layouts.too-many", "planning.link.unknown", "metrics.chip"),
-)
-
-
-@pytest.mark.parametrize("language", Language)
-@pytest.mark.parametrize("command", ["check", "lint", "normalize-recompute", "dryrun", "fit"])
-def test_a_hint_names_options_of_the_command_that_shows_it(command: str, language: Language) -> None:
-    """All hints of the modules that a command can import; ``{command}`` in one is a whole command line."""
-    every = {module.name: module for module in modules()}
-    waiting, seen = [f"ms_tune.cli.{COMMANDS[command]}"], set[str]()
-    while waiting:
-        name = waiting.pop()
-        if name in every and name not in seen:
-            seen.add(name)
-            uses = [use for use in imports(every[name]) if not use.typing_only]
-            waiting += [one for use in uses for one in (use.module, f"{use.module}.{use.name}")]
-    hints = {one for name in seen for one in re.findall(r'"([a-z_.-]+\.hint)"', every[name].path.read_text("utf-8"))}
-    assert len(hints) > 20
-    for hint in sorted(hints - {f"{one}.hint" for one in (*_OF_PROGRAMS, *_OF_OPTIONS)}):
-        text = getattr(lookup(hint), language.value)
-        for named, options in re.findall(r"(?:ms-tune (\S+)|^)(.*?(?=ms-tune|$))", text, re.DOTALL):
-            known = offered(named or command, language)
-            assert {one for one in re.findall(r"(?<![\w-])--[a-z][a-z-]*(?!\w)", options) if known} <= known, (
-                hint,
-                text,
-            )
 
 
 def process(*words: str, **options: object) -> subprocess.CompletedProcess[str]:

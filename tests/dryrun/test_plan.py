@@ -124,6 +124,6 @@ class TestFewestLayers:
                 plan_job(request, load_config(request))
             reported.add(str(caught.value.hint))
         (hint,) = reported
-        assert "is --layers 3;" in hint
+        assert "dryrun --layers 3;" in hint
         request = DryrunRequest(config=config, layers=3)
         assert all(stage.reason is None for stage in plan_job(request, load_config(request)).stages)

@@ -12,7 +12,7 @@ from ms_tune.dialects import PlanIssue, second_name
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import Dialect, RecomputeMode
-from ms_tune.errors import MsTuneError
+from ms_tune.errors import MsTuneError, UnknownSizesError
 from ms_tune.facts.keys import key_at, mindspore_values
 from ms_tune.facts.models import (
     CORE_SWAP,
@@ -281,11 +281,14 @@ class _ConfigReader(Record):
         raise self.source.find_file(path).wrong(path, message, hint, at_key=True)
 
     def no_layer_count(self) -> NoReturn:
-        """Raise ConfigError for a missing number of layers."""
-        folder = model_folder(self.source.data)
-        if folder is not None and self.source.model_config is None:
-            self.fail(_MODEL, msg("normalize.no-model-folder", folder=folder), msg("normalize.no-model-folder.hint"))
-        self.fail(_MODEL, msg("normalize.no-layer-count"), msg("normalize.no-layer-count.hint"))
+        """Raise UnknownSizesError for a missing number of layers."""
+        folder, text, hint = model_folder(self.source.data), msg("normalize.no-layer-count"), msg("sizes.unknown.hint")
+        if is_legacy(self.source.data):
+            hint = msg("normalize.no-layer-count.hint")
+        elif folder is not None and self.source.model_config is None:
+            text = msg("normalize.no-model-folder", folder=folder)
+        error = self.source.find_file(_MODEL).wrong(_MODEL, text, hint, at_key=True)
+        raise UnknownSizesError(text, hint, path=error.path, line=error.line, column=error.column)
 
     def section(self, path: KeyPath, known: Sequence[str] = ()) -> dict[str, Any]:
         """Return a mapping or an empty one; check its keys against ``known`` if given."""

@@ -10,7 +10,7 @@ from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.mindformers_data import (
     MODEL,
     batch_size,
-    inline_model_folder,
+    inline_model_config,
     replace_data_set,
     sample_length,
     splits_operators,
@@ -60,7 +60,7 @@ def prepare_config(job: Job, devices: int | None) -> PreparedConfig:
         config.set("run_mode", "train")  # as set by its launch script
     elif mode not in ("train", "finetune"):
         raise UnsupportedError(msg("dryrun.run-mode", mode=mode), msg("dryrun.run-mode.hint"))
-    warnings = inline_model_folder(config)
+    warnings = inline_model_config(config, job)
     stages, world_size = _job_sizes(config, devices)
     if not splits_operators(config):
         undo_split(config)

@@ -8,10 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ms_tune.dryrun.job import Column
-from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.errors import UnknownSizesError, UnsupportedError
 from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.models import LAYERS, facts_of, is_legacy, names_of
-from ms_tune.job.includes import find_model_config, read_model_config
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ms_tune.dryrun.shrink.config_copy import ConfigCopy
+    from ms_tune.job import Job
     from ms_tune.text import Message
 
 MODEL = "model.model_config"
@@ -46,46 +46,44 @@ _DEFAULT_EOD_LENGTH = 128
 OF_THE_YAML = ("quantization_config", "pet_config", "checkpoint_name_or_path")
 
 
-def inline_model_folder(config: ConfigCopy) -> tuple[Message, ...]:
-    """Merge the ``config.json`` of ``pretrained_model_dir`` into the config, as MindFormers does.
+def inline_model_config(config: ConfigCopy, job: Job) -> tuple[Message, ...]:
+    """Merge the ``config.json`` of the model into the config, as MindFormers does with that of ``pretrained_model_dir``.
 
-    The values of the YAML have priority (``merge_model_config``). The weights in that folder are not needed here. If the folder
-    does not exist, return a warning: defaults of the model's class replace its values.
+    The values of the YAML have priority (``merge_model_config``). The weights in that folder are not needed here. If the sizes are
+    assumed, return a note; if nothing states them, a warning: defaults of the model's class replace them.
     """
     key = next((key for key in ("pretrained_model_dir", "model.pretrained_model_dir") if config.get(key)), None)
-    if key is None:
+    content, sizes = job.source.model_config, job.sizes
+    if key is not None and is_legacy(config.data):  # older models have all sizes in the config
+        config.remove(key)
+        return ()
+    if content is None and key is None:
         _check_named(config)
         return ()
-    if is_legacy(config.data):  # older models have all sizes in the config
-        config.remove(key)
-        return ()
-    named = str(config.get(key))
-    file = find_model_config(named, config.path.resolve())
-    if file is None:
-        if not (any(config.get(f"{MODEL}.{key}") for key in names_of(LAYERS)) and _has_column_names(config)):
-            raise ConfigError(
-                msg("dryrun.no-model-folder", key=key, folder=named),
-                msg("dryrun.no-model-folder.hint"),
-                path=config.path,
-            )
+    if content is None and key is not None:
+        named = str(config.get(key))
+        if not (any(config.get(f"{MODEL}.{key}") for key in names_of(LAYERS)) and _names_model(config)):
+            text = msg("dryrun.no-model-folder", key=key, folder=named)
+            raise UnknownSizesError(text, msg("sizes.unknown.hint"), path=config.path)
         config.remove(key)
         return (msg("dryrun.warning.no-model-folder", key=key, folder=named),)
-    for name, value in read_model_config(file).items():
+    for name, value in (content or {}).items():
         if name not in (config.get(MODEL) or {}) and name not in OF_THE_YAML:
             config.set(f"{MODEL}.{name}", value)
-    config.remove(key)
+    if key is not None:
+        config.remove(key)
     _check_named(config)
-    return ()
+    return (msg("sizes.assumed", model=sizes.model, key=sizes.key),) if sizes.model is not None else ()
 
 
-def _has_column_names(config: ConfigCopy) -> bool:
+def _names_model(config: ConfigCopy) -> bool:
     # Return whether MindFormers can find the model's class (``get_instance_type_from_cfg``, tools/register/register.py).
     return is_legacy(config.data) or config.get(f"{MODEL}.model_type") is not None
 
 
 def _check_named(config: ConfigCopy) -> None:
-    if not _has_column_names(config):
-        raise ConfigError(msg("dryrun.no-model-type"), msg("dryrun.no-model-type.hint"), path=config.path)
+    if not _names_model(config):
+        raise UnknownSizesError(msg("dryrun.no-model-type"), msg("dryrun.no-model-type.hint"), path=config.path)
 
 
 def synthetic_columns(config: ConfigCopy, length: int) -> tuple[Column, ...]:

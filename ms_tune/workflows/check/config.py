@@ -9,17 +9,19 @@ from ms_tune.diagnostics import Severity
 from ms_tune.dryrun.prepare import limit_before, load_config
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect
-from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError
+from ms_tune.errors import ConfigError, MsTuneError, UnknownSizesError, UnsupportedError, UsageError
 from ms_tune.estimate.memory import Outlook
+from ms_tune.estimate.parameters import count_parameters
 from ms_tune.fit.job import read_job
 from ms_tune.job import load_job
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.records import Record
+from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 from ms_tune.units import GIB
 from ms_tune.verdict.outcome import Fit, no_verdict
 from ms_tune.workflows.check.estimate import cheapest_change, estimate_job, predict_by_table
-from ms_tune.workflows.check.result import Assumptions, Matter, Overview, StageVerdict, Subject, Suggestion
+from ms_tune.workflows.check.result import Assumptions, Matter, Overview, Sizes, StageVerdict, Subject, Suggestion
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ class OverviewRequest(Record):
         words = ["ms-tune", *name.split(), str(file), *options]
         if self.framework_version is not None and words[1] in _VERSIONED:
             words += ["--framework-version", self.framework_version]
+        if self.job.model_config is not None and (words[1] == "check" or file.suffix not in SCRIPTS):
+            words += ["--model-config", str(self.job.model_config)]
         if words[1] in _SIMULATING:
             job = self.job
             counts = (("devices", job.devices), ("chip", job.chip))
@@ -112,6 +116,8 @@ def inspect_config(
     plan, memory = None, None
     try:
         plan = normalize_recompute(read)
+    except UnknownSizesError as error:
+        memory = JobMemory(None, None, loaded.why_not_simulated or error)  # sizes would not give an estimate then
     except (ConfigError, UnsupportedError) as error:
         memory = JobMemory(None, None, error)
     memory = memory or _estimate_config(job, loaded)
@@ -213,6 +219,7 @@ def config_overview(config: InspectedConfig, path: Path, report: LintReport) -> 
     screen = screen._replace(
         assumptions=_assumptions(config),
         estimate=memory.estimate,
+        sizes=_sizes_of(config),
         no_estimate_because=screen.no_estimate_because or (error.message if error is not None else None),
         no_estimate_hint=hint,
         stages=stages,
@@ -254,6 +261,15 @@ def _subject(config: InspectedConfig, report: LintReport) -> Subject:
     name = next((one for one in map(job.model.value, named) if isinstance(one, str)), "")
     layers = sum(map(sum, placement)) if placement else None
     return Subject(job.dialect.value, f"{job.release.framework} {job.release.version}", name, layers)
+
+
+def _sizes_of(config: InspectedConfig) -> Sizes | None:
+    if config.loaded is None or config.job is None:
+        return None
+    try:
+        return Sizes(*config.loaded.job.sizes, parameters=count_parameters(config.job.model))
+    except ConfigError:  # its `config.json` cannot be read
+        return None
 
 
 def release_in(report: LintReport) -> str:

@@ -10,7 +10,7 @@ from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
-from ms_tune.estimate.flops import widths_of
+from ms_tune.estimate.flops import require_widths
 from ms_tune.estimate.memory import (
     Estimate,
     LiveLayers,
@@ -49,9 +49,7 @@ if TYPE_CHECKING:
 
 def estimate_job(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
     """Estimate the memory of every stage of a job."""
-    widths = widths_of(job.loaded.job.model)
-    if widths is None:
-        raise UnsupportedError(msg("layouts.no-sizes"), msg("layouts.no-sizes.hint"))
+    widths = require_widths(job.loaded.job.model)
     layout = read_layout(job.loaded, job.first)
     tokens = widths.tokens * layout.size // layout.context
     share = RankShare(tokens, layout.tensor, is_sequence_parallel(job.loaded), layout.context, layout.expert)

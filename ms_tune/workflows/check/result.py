@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import Fix, KeyPath
     from ms_tune.dryrun.request import Split
+    from ms_tune.enums import SizeOrigin
     from ms_tune.estimate.memory import Estimate
     from ms_tune.text import Message
     from ms_tune.verdict.outcome import Verdict
@@ -37,6 +38,16 @@ class Assumptions(Record):
     split: Split  # the parallel dimensions
     chunks: int  # chunks per pipeline stage
     micro_batches: int  # micro-batches per step
+
+
+class Sizes(Record):
+    """The sizes of the model."""
+
+    origin: SizeOrigin  # where they come from
+    file: Path | None = None  # the `config.json`
+    model: str | None = None  # the public model that is assumed
+    key: str | None = None  # the key of the config that names it
+    parameters: int | None = None  # without multi-token prediction; None if unknown
 
 
 class Matter(Record):
@@ -127,6 +138,7 @@ class Overview(Record):
     # Memory compared with the base; None without a base, or if one side is unknown.
     against: MemoryDifference | None = None
     not_compared_because: Message | None = None  # why there is no such comparison
+    sizes: Sizes | None = None  # the sizes of the model; None if unknown
 
     @property
     def worst(self) -> StageVerdict | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ForeignFileError
-from ms_tune.job import Job, load_job, load_sections
+from ms_tune.job import Job, load_job, load_sections, no_model_config
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import is_code, lint_files, looks_like_a_config
 from ms_tune.source import SCRIPTS
@@ -61,10 +61,13 @@ def check_job(
     path, request = Path(file), request or OverviewRequest()
     if path.is_fifo():  # a pipe can be read once, but the file is read twice
         raise ConfigError(msg("check.pipe"), msg("check.pipe.hint"), path=path)
+    model = request.job.model_config
     try:
-        job = None if is_code(path) else load_job(path)
+        job = None if is_code(path) else load_job(path, model_config=model)
     except ConfigError as error:
         return _check_broken(path, request, error)
+    if model is not None and path.suffix not in SCRIPTS and (job is None or not job.reads_model_config):
+        raise no_model_config(path)
     asked = LintRequest(framework_version=request.framework_version, skip_unknown=request.skip_unknown, job=job)
     report = lint_files(path, request=asked)
     for unreadable in report.unreadable:
@@ -123,6 +126,8 @@ def _check_script(
     from ms_tune.workflows.check.script import estimate_script, script_overview  # noqa: PLC0415 - as above
 
     script = ScriptJob(path, version=request.framework_version)
+    if request.job.model_config is not None and script.config_job() is None:
+        raise no_model_config(path)
     screen = script_overview(request, script, report, observer)
     if base is None:
         return screen

@@ -10,7 +10,7 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.query import Release
-from ms_tune.job import Job, load_job
+from ms_tune.job import Job, load_job, no_model_config
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.convert import release_of
 from ms_tune.normalize.script import no_program_error
@@ -73,7 +73,7 @@ def migrate_config(  # noqa: PLR0913 - settings with defaults
         job = load_job(path, framework_version=framework_version, model_config=model)
         return migrate_job(job, release, check=check, language=language)
     if model_config is not None:
-        raise UsageError(msg("config.model-json.legacy", file=path), msg("config.model-json.legacy.hint"))
+        raise no_model_config(path)
     return migrate_script(path, release, version=framework_version, check=check, language=language)
 
 

@@ -1,0 +1,64 @@
+"""Look up the sizes of a public model by its name, or by the path of its folder.
+
+``data/sizes.json`` has them as in the model's ``config.json``, each with the public file that they were read from.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from ms_tune.facts.query import load
+from ms_tune.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+# Words after a model's name that do not change its sizes: how it was tuned, its date, its longest sequence.
+_SAME_SIZES = re.compile(
+    r"base|instruct|chat|hf|thinking|sft|safetensors|weights?|ckpt|bf16|fp16|v0\.1|v1\.1|\d{4,8}|\d+[km]"
+)
+_WORD, _PART = re.compile(r"[-_\s]+"), re.compile(r"[a-z]+|\d+")
+_MAKERS = ("meta",)  # words before a name
+
+
+class PublicModel(Record):
+    """A public model."""
+
+    name: str
+    config: Mapping[str, Any]  # its sizes, as in its `config.json`
+
+
+def find_public_model(path: str) -> PublicModel | None:
+    """Return the model that a name, or the last part of a path that is one, refers to, or None."""
+    for part in reversed(re.split(r"[/\\]", path)):
+        name = _names().get(
+            _normalize_name(part.rpartition("--")[2])
+        )  # `models--Qwen--Qwen3-32B` in a cache of Hugging Face
+        if name is not None:
+            return PublicModel(name, load("sizes")["models"][name]["config"])
+    return None
+
+
+def parts_of(model_type: str) -> Mapping[str, Any]:
+    """Return the parts of a model type's layers that its `config.json` does not state: biases, norms, gates."""
+    found: Mapping[str, Any] = load("sizes")["parts"].get(model_type, {})
+    return found
+
+
+@cache
+def _names() -> Mapping[tuple[str, ...], str]:
+    data = load("sizes")
+    also = {other: name for name, others in data["also"].items() for other in others}
+    return {_normalize_name(other): name for other, name in {**also, **{one: one for one in data["models"]}}.items()}
+
+
+def _normalize_name(name: str) -> tuple[str, ...]:
+    words = [word for word in _WORD.split(name.lower()) if word]
+    while len(words) > 1 and _SAME_SIZES.fullmatch(words[-1]):
+        del words[-1]
+    if len(words) > 1 and words[0] in _MAKERS:
+        del words[0]
+    return tuple(_PART.findall(" ".join(words)))
