@@ -36,6 +36,10 @@ if TYPE_CHECKING:
             """Return whether an argument accepts a value: one of its choices, or one that the program adds elsewhere."""
 
         @property
+        def is_parser_known(self) -> bool:
+            """Return whether an argument that is neither a release's nor here is certainly refused."""
+
+        @property
         def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:
             """Map each registered class, by kind and name, to its parameter names; None where they are unknown."""
 

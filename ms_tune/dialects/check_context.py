@@ -138,6 +138,7 @@ class Violation(Record):
         related_spans: The same for locations without a key path.
         changes: The fix, if the check itself knows it; otherwise the checklist's ``fix`` applies.
         safe: Whether ``changes`` certainly keep the author's intention.
+        is_certain: Whether the repository around the file cannot make it right; otherwise it is at most a warning.
     """
 
     path: KeyPath
@@ -149,6 +150,7 @@ class Violation(Record):
     related_spans: tuple[tuple[Location, str], ...] = ()
     changes: tuple[ValueChange, ...] = ()
     safe: bool = False
+    is_certain: bool = True
 
 
 def parse_path(path: object) -> list[str | int]:

@@ -164,7 +164,7 @@ def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfi
     source = with_settings(original, request.settings, dialect)
     as_it_is = source is known.original and known.dialect is dialect and known.is_self_contained
     as_it_is = as_it_is and (known.sizes_from == sizes or find_named_model(source) is None)
-    job = known if as_it_is else Job(source, dialect=dialect, sizes_from=sizes)
+    job = known if as_it_is else Job(source, dialect=dialect, version=known.version, sizes_from=sizes)
     if request.model_config is not None and not job.reads_model_config:
         raise no_model_config(path)
     job.source  # noqa: B018 - raises the error of a `config.json` that cannot be read

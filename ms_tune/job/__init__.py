@@ -11,10 +11,10 @@ from importlib import import_module
 from pathlib import Path
 
 from ms_tune.enums import YAML_DIALECTS, Dialect, SizeOrigin
-from ms_tune.errors import ConfigError, UsageError
+from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.models import is_legacy, model_folder, model_of
-from ms_tune.facts.query import Release, release_for
+from ms_tune.facts.query import Release, load, release_for, served
 from ms_tune.job.detect import find_repository, recognise
 from ms_tune.records import Record
 from ms_tune.source.yaml import decode, load_source, parse_source
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ms_tune.job.detect import Recognition
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
+    from ms_tune.text import Message
 
 
 class ModelFile(Record):
@@ -259,12 +260,28 @@ class Job:
     def release_around(self) -> tuple[str, str] | None:
         """Return the supported release nearest to that of the surrounding checkout, and the version that the checkout states.
 
-        None if the user names a release, or it cannot be determined from the checkout.
+        If all supported releases are later, it is the checkout's own release. None if the user names a release, or it cannot be
+        determined from the checkout.
         """
         repository = find_repository(self.original.path) if self.version is None else None
         if repository is None or repository[1] is None or self.checkout is None:
             return None
         return self.checkout.nearest_release(self.dialect)
+
+    @cached_property
+    def outdated_because(self) -> Message | None:
+        """Return why it is a config of an earlier release than all supported ones; None if it is not.
+
+        The surrounding checkout shows that, or a key that only such a release has; the user can name another release.
+        """
+        around, dialect, key = self.release_around, self.dialect, self._outdated_key
+        if around is not None:
+            is_served = around[0] in served(dialect)
+            return None if is_served else msg("config.outdated", framework=self.release.framework, version=around[1])
+        about = load("releases")[dialect.value]
+        if key is None:
+            return None
+        return msg("config.outdated.key", framework=about["framework"], version=about["outdated"]["before"], key=key)
 
     @cached_property
     def recognition(self) -> Recognition:
@@ -293,7 +310,19 @@ class Job:
             UnsupportedError: The named release is not supported.
         """
         release = release_for(self.dialect, self.version)
-        return release if self.release_around is None else Release(release.framework, self.release_around[0])
+        if self.release_around is not None:
+            return Release(release.framework, self.release_around[0])
+        is_elsewhere = self.checkout is None or self.checkout.framework != release.framework
+        if self.dialect is Dialect.MINDSPEED_MM and self.version is None and is_elsewhere:
+            return Release(release.framework, self.part("detect").release_of(self.merged.data) or release.version)
+        if self._outdated_key is not None:
+            return Release(release.framework, load("releases")[self.dialect.value]["outdated"]["version"])
+        return release
+
+    @cached_property
+    def _outdated_key(self) -> str | None:
+        keys = load("releases")[self.dialect.value].get("outdated", {}).get("keys", ()) if self.version is None else ()
+        return next((one for one in keys if one in self.merged.data), None)
 
     @cached_property
     def model(self) -> ModelConfig:
@@ -319,6 +348,9 @@ class Job:
             UnsupportedError: The config needs something that is not supported.
         """
         self.release  # noqa: B018 - raises for an unsupported release, whose rules are unknown
+        if self.outdated_because is not None:
+            hint = msg("config.outdated.hint", version=served(self.dialect)[0], file=self.original.path)
+            raise UnsupportedError(self.outdated_because, hint)
         if self.dialect not in YAML_DIALECTS and not self.original.is_code:
             raise ConfigError(msg("normalize.no-dialect"), msg("normalize.no-dialect.hint"), path=self.original.path)
         plan: LayerPlan = self.part("read").plan_layers(self)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.facts.keys import releases_registering
-from ms_tune.facts.megatron import programs, releases_with
+from ms_tune.facts.megatron import names, programs, releases_with
 from ms_tune.facts.query import load, order, served
 from ms_tune.job.definitions import (
     INSTALLED_FOLDERS,
@@ -78,7 +78,10 @@ class Checkout:
         return self.releases if self.framework == framework else ()
 
     def nearest_release(self, dialect: Dialect) -> tuple[str, str] | None:
-        """Return the supported release of a dialect nearest to the repository's version, and that version; None if it is unknown."""
+        """Return the supported release of a dialect nearest to its own, and its stated version; None if that is unknown.
+
+        If all supported releases are later, it is its own release.
+        """
         framework, among = load("releases")[dialect.value]["framework"], served(dialect)
         own = [(release, release) for release in self.releases_of(framework)] or [
             (found[1], version)
@@ -88,6 +91,9 @@ class Checkout:
         if not own:
             return None
         release, version = own[-1]
+        first = min((one["served"][0] for one in load("releases").values() if one["framework"] == framework), key=order)
+        if order(release) < order(first):
+            return release, version
         return next((one for one in reversed(among) if order(one) <= order(release)), among[0]), version
 
     @cached_property
@@ -123,6 +129,15 @@ class Checkout:
         choices = self.arguments.get(name, ())
         further = (pair for source in self._parsers for pair in read_arguments(source).further)
         return choices is None or value in choices or (name, value) in further
+
+    @cached_property
+    def is_parser_known(self) -> bool:
+        """Return whether its parser is a release's own, or all packages that define it are here and can be read."""
+        known = frozenset().union(*map(names, self.releases))
+        if known.issuperset(self.arguments):
+            return self.package != "mindspeed_llm" or bool(self.releases)
+        has_copies = all((self.root / folder).is_dir() for folder in _COPIES)
+        return has_copies and all(read_arguments(source).is_complete for source in self._parsers)
 
     @cached_property
     def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:

@@ -102,6 +102,7 @@ class ArgumentDefinitions(NamedTuple):
 
     choices: tuple[tuple[str, tuple[str, ...] | None], ...] = ()  # the choices of each argument that it defines
     further: tuple[tuple[str, str], ...] = ()  # each argument with a choice that it adds
+    is_complete: bool = True  # whether the names of all its arguments are known without running it
 
 
 @lru_cache(maxsize=_MOST_READ)
@@ -117,6 +118,7 @@ def read_arguments(source: SourceStamp) -> ArgumentDefinitions:
     }
     choices: list[tuple[str, tuple[str, ...] | None]] = []
     further: list[tuple[str, str]] = []
+    is_complete = True
     for statement in _statements(tree):
         call = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
         if not isinstance(call, ast.Call):
@@ -125,10 +127,11 @@ def read_arguments(source: SourceStamp) -> ArgumentDefinitions:
             named = next((word.value for word in call.keywords if word.arg == "choices"), None)
             values = _read_values(constants.get(_name_of(named), named) if isinstance(named, ast.Name) else named)
             choices += [(name, values) for name in _texts(call.args) if name.startswith("--")]
+            is_complete = is_complete and bool(_texts(call.args))
         elif _name_of(call.func) == "add_parser_argument_choices_value":
             words = _texts([*call.args, *(word.value for word in call.keywords)])
             further += [(words[0], words[1])] if len(words) == 2 else []  # noqa: PLR2004 - the argument and the choice
-    return ArgumentDefinitions(tuple(choices), tuple(further))
+    return ArgumentDefinitions(tuple(choices), tuple(further), is_complete)
 
 
 @lru_cache(maxsize=_MOST_READ)

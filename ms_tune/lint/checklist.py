@@ -189,6 +189,12 @@ def built_in(dialect: Dialect | None = None) -> tuple[Check, ...]:
 
 
 @cache
+def built_in_form() -> tuple[Check, ...]:
+    """Return the built-in checks of the form of a config, which hold for all releases of all frameworks."""
+    return tuple(read_checks(data_folder(FOLDER) / f"{_SHARED}.yaml"))
+
+
+@cache
 def built_in_code() -> Mapping[str, tuple[Check, ...]]:
     """Return the built-in checks for files that are not configs, by kind of file: ``environment``, ``python``."""
     files = sorted((data_folder(FOLDER) / "code").glob("*.yaml"))

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.megatron.commands import commands_in, findings_of
-from ms_tune.dialects.megatron.detect import is_pytorch, release_taking
+from ms_tune.dialects.megatron.detect import release_taking, starts_pytorch
 from ms_tune.dialects.megatron.read import SERVED
 from ms_tune.dialects.mindspeed_mm.read import multimodal_commands
 from ms_tune.enums import Dialect
@@ -154,7 +154,7 @@ def _load_script(path: Path, text: str, *, named: bool, version: str | None) -> 
     has_programs = any(
         programs_in(source, one, default_release(one)) for one in (Dialect.MEGATRON, Dialect.MINDSPEED_MM)
     )
-    if is_pytorch(source.text) and script.launches.launches:
+    if script.launches.launches and starts_pytorch(script.launches):
         if not has_programs:
             return msg("lint.pytorch-script")
         checks = tuple(check for check in checks if check.name in _OF_ANY_SCRIPT)

@@ -178,7 +178,7 @@ def _finding(check: Check, job: Job, violation: Violation) -> Diagnostic:
     finding = Diagnostic(
         id=check.id,
         name=check.name,
-        severity=check.severity,
+        severity=Severity.WARNING if check.severity is Severity.ERROR and not violation.is_certain else check.severity,
         category=check.category,
         path=violation.path,
         location=span,

@@ -12,7 +12,7 @@ from ms_tune.errors import ConfigError, ForeignFileError, MsTuneError, Unsupport
 from ms_tune.facts.query import Release, served
 from ms_tune.job import Job, ModelFile, no_model_config
 from ms_tune.job.detect import count_keys, is_fragment
-from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
+from ms_tune.lint.checklist import built_in, built_in_code, built_in_form, combined, read_checklist
 from ms_tune.lint.engine import concerns, job_of, run_checks
 from ms_tune.lint.result import FileReport, LintReport, LintRequest, Skipped
 from ms_tune.lint.settings import (
@@ -300,11 +300,18 @@ def _load_config(
             raise
         return Skipped(target.path, error.message)  # the requested version is of another framework
     notes += [_not_followed(path, *one) for one in job.follow_model()]
-    if job.release_around is not None and job.checkout is not None and release.version not in job.release_around[1]:
+    outdated = job.outdated_because
+    if outdated is not None:
+        # The note about a checkout is shown once, because it names no file.
+        where = job.checkout.root if job.checkout is not None and job.release_around is not None else path
+        notes.append(msg("lint.outdated", where=where, reason=outdated, served=served(dialect)[0]))
+    elif job.release_around is not None and job.checkout is not None and release.version not in job.release_around[1]:
         params = {"folder": job.checkout.root, "framework": release.framework, "own": job.release_around[1]}
         notes.append(msg("lint.checkout-release", **params, release=release.version))
     is_certain = job.version is not None or release.is_installed
-    return CheckedFile(job, release, tuple(notes), is_part=is_part, is_certain=is_certain)
+    return CheckedFile(
+        job, release, tuple(notes), is_part=is_part, is_certain=is_certain, is_outdated=outdated is not None
+    )
 
 
 def _takes_sizes(job: Job, target: LintTarget) -> bool:
@@ -393,6 +400,7 @@ class CheckedFile(Record):
     code: CodeFile | None = None  # the prepared file, if it is not a config
     is_part: bool = False  # whether it is only a part of a config, in which nothing counts as missing
     is_certain: bool = False  # whether the release was named or is installed
+    is_outdated: bool = False  # whether all supported releases are later, so that nothing is known about its settings
     selection: Selection = Selection()
     checklists: tuple[Checklist, ...] = ()  # the users' own
     baseline: Baseline | None = None  # known findings
@@ -404,11 +412,12 @@ class CheckedFile(Record):
         if self.code is not None:
             found, chosen = self.code.find(choose)
         else:
-            chosen = choose(built_in(job.dialect), job.dialect, job.release.version)
+            checks = built_in_form() if self.is_outdated else built_in(job.dialect)
+            chosen = choose(checks, job.dialect, job.release.version)
             found = run_checks(chosen, job)
             if self.is_part:
                 found = tuple(one for one in found if source.position(one.path) is not None)
-            if not self.is_certain and any(one.fix and one.fix.safe for one in found):
+            if not (self.is_certain or self.is_outdated) and any(one.fix and one.fix.safe for one in found):
                 found = self._restrict_fixes(found, chosen)
         # Always report that a check crashed, even if it is not selected, ignored or in the baseline.
         broken = tuple([one for one in found if one.trace])

@@ -155,7 +155,7 @@ def lint(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[set[str], str,
 
 @pytest.mark.parametrize(
     ("version", "release", "note"),
-    [("1.7.0", "1.7", 0), ("1.4.0", "1.6", 1), ("2.7.0.dev1", "2.1", 1), ("1.9.0", "1.9", 0)],
+    [("1.7.0", "1.7", 0), ("1.4.0", "1.4", 1), ("2.7.0.dev1", "2.1", 1), ("1.9.0", "1.9", 0)],
 )
 def test_a_config_is_checked_for_the_release_around_it(
     version: str, release: str, note: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -163,7 +163,7 @@ def test_a_config_is_checked_for_the_release_around_it(
     config = mindformers(tmp_path, version)
     _, checked_for, err = lint(config, capsys)
     assert checked_for == release
-    assert err.count(f"a checkout of MindFormers {version}") == note
+    assert err.count(f"MindFormers {version}") == note
     main(["lint", str(config), str(tmp_path), "--framework-version", "1.8", "--json"])
     assert '"version": "1.8"' in capsys.readouterr().out
 
@@ -227,6 +227,128 @@ def add(group, parser):
     assert "parser-rejected" not in plan_problems(script, capsys)
     main(["check", str(script)])
     assert "parser-rejected" not in capsys.readouterr().out
+
+
+def test_nothing_is_claimed_of_a_release_that_is_not_supported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = mindformers(tmp_path, "1.4.0", "unknown: 2")
+    config.write_text(
+        config.read_text("utf-8") + "moe_config: {expert_num: 8}\nseed: 1\nseed: 2\nstrange: 1\n", "utf-8"
+    )
+    found, _, err = lint(config, capsys)
+    assert found == {"duplicate-key"}  # the form of YAML is the same in every release
+    assert "--framework-version 1.6" in err
+    assert main(["normalize-recompute", str(config)]) == 2
+    assert "MindFormers 1.4.0 is not supported" in capsys.readouterr().err
+    assert main(["check", str(config)]) == 1  # the duplicate key
+    assert "not estimated because MindFormers 1.4.0 is not supported" in capsys.readouterr().out
+    main(["lint", str(config), "--framework-version", "1.6", "--json"])
+    assert len(json.loads(capsys.readouterr().out)["findings"]) > 1
+
+
+def test_a_config_of_before_1_0_shows_in_its_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(f"resume_or_finetune_checkpoint: ''\n{_CONFIG.replace('OPTION', 'every: 2')}", "utf-8")
+    found, release, err = lint(config, capsys)
+    assert (found, release) == (set(), "0.3")
+    assert "a config of MindFormers before 1.0 (resume_or_finetune_checkpoint)" in err
+    found, release, _ = lint(mindformers(tmp_path / "a", "1.8.0"), capsys)
+    assert release == "1.8"
+
+
+def severities(script: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """The severity of each finding in a script."""
+    main(["lint", str(script), "--json"])
+    return {one["name"]: one["severity"] for one in json.loads(capsys.readouterr().out)["findings"]}
+
+
+def test_what_a_fork_may_define_elsewhere_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = checkout(tmp_path, "2.3")
+    words = "--nowhere x --position-embedding-type theirs"
+    script.write_text(_SCRIPT.replace("--stage dpo", f"--stage dpo {words}"), encoding="utf-8")
+    names = ("unknown-argument", "value-is-no-choice")
+    found = severities(script, capsys)
+    assert [found[name] for name in names] == ["error", "error"]  # a release as it is
+    assert "parser-rejected" in plan_problems(script, capsys)
+    write_files(tmp_path, {"mindspeed_llm/ours.py": "parser.add_argument('--ours')\n"})
+    found = severities(script, capsys)
+    assert [found[name] for name in names] == ["warning", "warning"]
+    assert "parser-rejected" not in plan_problems(script, capsys)
+    write_files(tmp_path, {"megatron/arguments.py": "", "mindspeed/arguments.py": ""})
+    assert severities(script, capsys)["unknown-argument"] == "error"  # its whole parser is here
+    write_files(tmp_path, {"megatron/arguments.py": "for name in NAMES:\n    parser.add_argument(name)\n"})
+    assert severities(script, capsys)["unknown-argument"] == "warning"
+
+
+_TEAM = """source /opt/team/env.sh
+GBS=${GBS:-16}
+ARGS="--micro-batch-size ${MBS:-3} --global-batch-size $GBS --train-iters $ITERS"
+msrun --worker_num 8 pretrain_gpt.py $ARGS --num-layers 8 --hidden-size 64 --num-attention-heads 8 \\
+  --seq-length 64 --max-position-embeddings 64
+"""
+
+
+def test_defaults_of_what_a_missing_file_may_set_are_assumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(_TEAM, "utf-8")
+    main(["lint", str(script), "--json"])
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    batch = found["batch-does-not-fit"]
+    assert batch["severity"] == "warning"
+    assert batch["message"].endswith("micro batch 3 x DP 8 = 24, unless /opt/team/env.sh sets MBS, GBS")
+    assert "value-not-evaluable" not in found
+    assert "ITERS" in found["value-set-nowhere"]["message"]
+    script.write_text(_TEAM.replace("source /opt/team/env.sh", "").replace("$ITERS", "9"), "utf-8")
+    assert severities(script, capsys)["batch-does-not-fit"] == "error"
+
+
+@pytest.mark.parametrize(
+    "line", ["pkill -9 -f torchrun", "echo torchrun", "ps aux | grep torchrun | xargs kill", "NAME=torchrun.log"]
+)
+def test_what_a_script_starts_decides_what_it_is(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f"{line}\npython parse.py out.log\n", "utf-8")
+    assert main(["lint", str(script)]) == 0
+    script.write_text(f"{line}\ntorchrun --nproc_per_node 8 train.py\n", "utf-8")
+    assert main(["lint", str(script)]) == 2
+    assert "PyTorch" in capsys.readouterr().err
+
+
+def test_a_similar_argument_is_near_in_its_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = checkout(tmp_path, "2.3")
+    for written, meant in (("--wandb-group", ""), ("--micro-batchsize", "--micro-batch-size")):
+        script.write_text(_SCRIPT.replace("--stage dpo", f"--stage dpo {written} 2"), "utf-8")
+        main(["lint", str(script), "--json"])
+        (text,) = [
+            one["message"]
+            for one in json.loads(capsys.readouterr().out)["findings"]
+            if one["name"] == "unknown-argument"
+        ]
+        assert ("did you mean" in text, meant in text) == (bool(meant), True)
+
+
+def test_a_multimodal_config_is_for_the_release_that_reads_its_features(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "train.yaml"
+    text = "parallel: {fsdp_plan: {apply_modules: [a]}, recompute: true}\nmodel: {model_id: ours, loss_cfg: {loss_type: default}}\n"
+    config.write_text(f"{text}training: {{micro_batch_size: 1}}\n", "utf-8")
+    found, release, _ = lint(config, capsys)
+    assert ("feature-in-other-section" in found, release) == (False, "26.0")
+    config.write_text(f"{text}training: {{micro_batch_size: 1}}\nfeatures: {{recompute: true}}\n", "utf-8")
+    found, release, _ = lint(config, capsys)
+    assert ("feature-in-other-section" in found, release) == (True, "26.1")
+
+
+def test_configs_of_mindrlhf_are_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "grpo.yaml"
+    text = "rl_config: {align_type: 'rlhf_stages', save_strategy_dir: './s/'}\ncontext: {mode: 0}\n"
+    config.write_text(f"{text}actor_config: {{parallel_config: {{data_parallel: 1}}}}\n", "utf-8")
+    assert main(["lint", str(config)]) == 2
+    assert "MindRLHF" in capsys.readouterr().err
 
 
 def plan_problems(script: Path, capsys: pytest.CaptureFixture[str]) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +19,7 @@ from ms_tune.facts.megatron import names_by_dest
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.edit import EditRefusedError
 from ms_tune.source.shell.read import restore_line_ends
-from ms_tune.source.shell.values import text_of
+from ms_tune.source.shell.values import Reason, text_of
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import Message, Text, lookup, msg
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
 
+_UNKNOWN_VALUES = "value-not-evaluable"  # the check of values that are only known at run time
+_DEFAULT = re.compile(r"\$\{(\w+):?[-=]")
 _REWRITES = ("leave-out", "leave-out-earlier", "reached", "remedy")
 FULL_SCRIPT = 20  # arguments of a complete script (usually a hundred); excerpts are not checked for missing ones
 _MOST_ARGUMENTS = 400  # training scripts have about a hundred
@@ -56,10 +59,14 @@ class LaunchSource(CodeSource):
         number: int = 0,
         original: str = "",
         supposed: tuple[str, ...] = (),
+        missing_file: str = "",
     ) -> None:
         super().__init__(path, text, data, (), root)
         self.command, self.script, self.launches = command, launches.file, launches
         self.number, self.original, self.supposed = number, original, supposed
+        self.missing_file = (
+            missing_file  # the sourced file that is not here, if the variables supposed are those it may set
+        )
         # Results of requested changes: several findings may request the same.
         self.fixed: dict[tuple[ArgumentChange, ...], Fix | Message] = {}
 
@@ -177,17 +184,35 @@ def _apply_remedy(source: LaunchSource) -> tuple[ArgumentChange, ...]:
 def commands_in(found: Launches, text: str, release: str) -> tuple[LaunchSource, ...]:
     """Return the MindSpeed-LLM programs that a script starts, each with its arguments.
 
-    A command with words from outside (such as unset variables) is listed a second time without them.
+    A command with words from outside (such as unset variables) is listed a second time without them, and one with values that a
+    sourced file may set with the values of ``${name:-value}``.
     """
     text = text.removeprefix("\ufeff")
     commands = ((number, command_of(launch, release)) for number, launch in enumerate(found.launches))
     return tuple(
-        arguments_of(found, number, read, LaunchSource, original=text, supposed=supposed)
+        arguments_of(found, number, read, LaunchSource, original=text, supposed=supposed, missing_file=missing)
         for number, command in commands
         if command is not None and not has_another_parser(text, command)
-        for read, supposed in ((command, ()), without_unset(command))
+        for read, supposed, missing in (
+            (command, (), ""),
+            (*without_unset(command), ""),
+            _with_defaults(found, number, command),
+        )
         if read is not None
     )
+
+
+def _with_defaults(
+    found: Launches, number: int, command: ProgramArguments
+) -> tuple[ProgramArguments | None, tuple[str, ...], str]:
+    # Return the command with the defaults of variables that a sourced file may set, their names, and that file.
+    pieces = [piece for word in command.launch.arguments for piece in word.pieces if piece.unknown is not None]
+    pieces = [piece for piece in pieces if piece.unknown is not None and piece.unknown.reason is Reason.FILE]
+    texts = (piece.place.file.text[piece.place.start : piece.place.end] for piece in pieces)
+    names = dict.fromkeys(match[1] for text in texts if (match := _DEFAULT.match(text)))
+    if not names or not found.assumed or pieces[0].unknown is None:
+        return None, (), ""
+    return command_of(found.assumed[number], command.release), tuple(names), pieces[0].unknown.name
 
 
 def findings_of(
@@ -195,28 +220,34 @@ def findings_of(
 ) -> Iterator[Diagnostic]:
     """Yield the findings of a script's commands with their conditions.
 
-    A finding that appears only without words from outside states this, has no fix and is not an error, because the
-    environment of the script may differ.
+    A finding that appears only without words from outside, or with assumed values, states this, has no fix and is not an error,
+    because the environment of the script may differ. An assumed value is not reported as unknown.
     """
     known: set[tuple[str, int, str]] = set()
+    commands = tuple(commands)
+    assumed = {one.number for one in commands if isinstance(one, LaunchSource) and one.missing_file}
     for one in commands:
-        supposed = one.supposed if isinstance(one, LaunchSource) else ()
+        source = one if isinstance(one, LaunchSource) and one.supposed else None
+        has_assumed = isinstance(one, LaunchSource) and one.number in assumed
         for finding in found_in(one):
             key = (finding.id, finding.location.start, str(finding.message))
-            if not supposed:
+            if finding.name == _UNKNOWN_VALUES and has_assumed:
+                if source is not None and source.missing_file:  # what is unknown in spite of the defaults
+                    yield finding
+            elif source is None:
                 known.add(key)
                 yield finding
             elif key not in known:
-                yield _unless_set(finding, supposed)
+                yield _unless_set(finding, source)
 
 
-def _unless_set(finding: Diagnostic, supposed: tuple[str, ...]) -> Diagnostic:
+def _unless_set(finding: Diagnostic, source: LaunchSource) -> Diagnostic:
+    supposed, file = source.supposed, source.missing_file
     text, names = finding.message.text, ", ".join(name for name in supposed if name != "@")
-    said = lookup(
-        "lint.unless-given" if not names else "lint.unless-set-or-given" if "@" in supposed else "lint.unless-set"
-    )
+    condition = "unless-set-or-given" if "@" in supposed else "unless-sourced" if file else "unless-set"
+    said = lookup(f"lint.{condition if names else 'unless-given'}")
     text = Text(said.en.replace("{message}", text.en), said.zh.replace("{message}", text.zh))
-    message = Message("", {**finding.message.params, "supposed": names}, text)
+    message = Message("", {**finding.message.params, "supposed": names, "sourced": file}, text)
     severity = Severity.WARNING if finding.severity is Severity.ERROR else finding.severity
     return finding._replace(message=message, severity=severity, fix=None, unfixable=None)
 

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 # Words that occur only in scripts for MindSpore, and those only for PyTorch.
 _MINDSPORE = re.compile(r"mindspore|msadapter|mindformer|\bmsrun\b|\bMS_[A-Z]", re.IGNORECASE)
-_PYTORCH = re.compile(
-    r"\btorchrun\b|\btorch\.distributed\b|\bdeepspeed\b|\baccelerate\b|\b(?:PY)?TORCH_[A-Z]|torch_npu"
-)
+_PYTORCH = re.compile(r"\btorch\.distributed\b|\b(?:PY)?TORCH_[A-Z]|torch_npu")
+_PYTORCH_PROGRAMS = (
+    "torchrun",
+    "deepspeed",
+    "accelerate",
+)  # in other commands, such as `pkill -f torchrun`, they are words
 # Words that occur in scripts for Ascend, and those for other devices (Transformer Engine, NCCL).
 _ASCEND = re.compile(r"mindspeed|ascend|(?<![a-z])npu(?![a-z])|hccl|\bcann\b", re.IGNORECASE)
 _OTHER_DEVICES = re.compile(r"nvidia|\bNVTE_|\bNCCL_|\btransformer_engine\b|\bCUDA_VISIBLE_DEVICES\b", re.IGNORECASE)
@@ -71,10 +74,13 @@ def _left_out(command: ProgramArguments, *, with_mindspore: bool) -> int:
     return sum({row.part for row in one.definitions} == {"MindSpeed"} for one in command.items)
 
 
-def is_pytorch(text: str) -> bool:
-    """Return whether a script mentions PyTorch and not MindSpore."""
-    words = _COMMENT.sub("", text)
-    return bool(_PYTORCH.search(words)) and not _MINDSPORE.search(words)
+def starts_pytorch(found: Launches) -> bool:
+    """Return whether a script starts a program of PyTorch, or mentions it, and does not mention MindSpore."""
+    text = _COMMENT.sub("", found.file.text)
+    started = {one.launcher.name for one in found.launches} | {one.words[0].text for one in found.others if one.words}
+    names = {(name or "").rpartition("/")[2] for name in started}
+    is_pytorch = bool(_PYTORCH.search(text)) or not names.isdisjoint(_PYTORCH_PROGRAMS)
+    return is_pytorch and not _MINDSPORE.search(text)
 
 
 def has_another_parser(text: str, command: ProgramArguments) -> bool:

@@ -49,8 +49,9 @@ class NotEvaluableError(Exception):
 
 def plan_of(command: ProgramArguments, checkout: CheckoutView | None = None) -> LayerPlan:
     """Return the plan of a program; refusals by the parser or the frameworks are its ``failure``."""
+    is_certain = checkout is None or checkout.is_parser_known
     problems = tuple(_parser_problem(command.release, one) for one in refused(command, checkout))
-    if problems:
+    if problems and is_certain:
         failure = Failure("SystemExit", "2")
         return LayerPlan(MEGATRON, command.release, None, None, (), problems, (), failure)
     if is_in_yaml(command):

@@ -7,6 +7,7 @@ MindSpeed-LLM and MindSpeed 2.2 to 26.1: ``features_manager``. Each of them stop
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from math import fsum
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ms_tune.dialects.check_context import CheckContext
     from ms_tune.dialects.megatron.arguments import ProgramArguments, RefusedArgument
 
+_LETTERS = 3  # by which similar names may differ at one place
 _SIMILAR = 0.8  # similarity of two names that differ in a letter or an ending
 _DATA = (("mock_data",), ("data_path",), ("train_data_path", "valid_data_path", "test_data_path"))
 _SHARES = 3  # training, validation and test
@@ -37,6 +39,8 @@ def find_unknown_arguments(context: CheckContext) -> Iterator[Violation]:
     for one in _refused_for(context, ParserFault.UNKNOWN, ParserFault.UNREGISTERED, ParserFault.FRAMEWORK):
         name = one.name
         span, path = source.span_of(one.word), (name,)
+        checkout = context.job.checkout
+        is_certain = checkout is None or checkout.is_parser_known
         if one.fault is not ParserFault.UNKNOWN:
             params = {"release": command.release, "framework": ", ".join(one.allowed)}
             yield Violation(path, one.fault.value, params, span=span)
@@ -45,11 +49,24 @@ def find_unknown_arguments(context: CheckContext) -> Iterator[Violation]:
         similar = closest(name, names(command.release), _SIMILAR)
         if elsewhere:
             params = {"release": command.release, "known": ", ".join(elsewhere)}
-            yield Violation(path, "other-release", params, span=span)
-        elif similar:
-            yield Violation(path, "similar", {"release": command.release, "similar": similar}, span=span)
+            yield Violation(path, "other-release", params, span=span, is_certain=is_certain)
+        elif similar and _is_near(name, similar):
+            params = {"release": command.release, "similar": similar}
+            yield Violation(path, "similar", params, span=span, is_certain=is_certain)
         else:
-            yield Violation(path, "default", {"release": command.release}, span=span)
+            yield Violation(path, "default", {"release": command.release}, span=span, is_certain=is_certain)
+
+
+def _count_equal(one: str, other: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _is_near(name: str, other: str) -> bool:
+    """Return whether names differ in a few letters or in whole words that one of them lacks, not in different words."""
+    start = _count_equal(name, other)
+    end = _count_equal(name[start:][::-1], other[start:][::-1])
+    rests = (name[start : len(name) - end], other[start : len(other) - end])
+    return "" in rests or max(map(len, rests)) <= _LETTERS
 
 
 def find_parser_faults(context: CheckContext) -> Iterator[Violation]:
@@ -62,7 +79,10 @@ def find_parser_faults(context: CheckContext) -> Iterator[Violation]:
         elif one.fault is ParserFault.EXTRA:
             message = "extra" if one.name else "stray"
         params = {"text": one.word.text or "", "choices": ", ".join(one.allowed)}
-        yield Violation((one.name,) if one.name else (), message, params, span=source.span_of(one.word))
+        checkout = context.job.checkout
+        is_certain = one.fault is not ParserFault.CHOICE or checkout is None or checkout.is_parser_known
+        path = (one.name,) if one.name else ()
+        yield Violation(path, message, params, span=source.span_of(one.word), is_certain=is_certain)
 
 
 def _refused_for(context: CheckContext, *faults: ParserFault) -> Iterator[RefusedArgument]:

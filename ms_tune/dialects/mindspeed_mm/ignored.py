@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import Violation
 from ms_tune.dialects.megatron.commands import find_repeats
+from ms_tune.dialects.mindspeed_mm.detect import FEATURE_SECTIONS
 from ms_tune.dialects.mindspeed_mm.read import (
     MultimodalSource,
     iterate_settings,
@@ -23,28 +24,15 @@ if TYPE_CHECKING:
 
 _REPORTED = 1000
 _CONTEXT_SIZE = "parallel.context_parallel_size"  # Megatron's name for two settings of MindSpeed-MM
-# Features that 26.0 reads under `model` or `parallel`, later releases under `features`.
-_SECTIONS = {
-    "parallel": ("recompute", "recompute_plan"),
-    "model": (
-        *(
-            "recompute",
-            "recompute_plan",
-            "loss_cfg",
-            "enable_chunk_loss",
-            "chunkloss_plan",
-            "enable_activation_offload",
-        ),
-        *("activation_offload_plan", "enable_chunk_mbs", "chunkmbs_plan", "enable_dynamic_chunk_loss"),
-    ),
-}
 
 
 def find_unread_keys(context: CheckContext) -> Iterator[Violation]:
     """Report keys that the release neither declares nor reads: ``BaseArguments`` keeps them, but nothing uses them."""
     release = context.version
     known = {*settings(release), *ever(), *read(release)}
-    moved = {f"{section}.{name}" for section, names in _SECTIONS.items() for name in names} | {"parallel.pregather"}
+    moved = {f"{section}.{name}" for section, names in FEATURE_SECTIONS.items() for name in names} | {
+        "parallel.pregather"
+    }
     for number, (path, _) in enumerate(iterate_settings(context)):
         dotted = ".".join(path)
         if dotted in known or dotted in moved or number >= _REPORTED:
@@ -60,7 +48,7 @@ def find_moved_features(context: CheckContext) -> Iterator[Violation]:
     """Report enabled features in a section that the release does not read (``FeaturesApplier`` of ``features/apply_features.py``)."""
     if context.version == "26.0":
         return
-    for section, names in _SECTIONS.items():
+    for section, names in FEATURE_SECTIONS.items():
         for name in names:
             value = context.source.get((section, name), MISSING)
             if value is not MISSING and value:

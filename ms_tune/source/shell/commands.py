@@ -106,9 +106,10 @@ class CommandFollower(Settings):
 
     Args:
         source: Function that reads a file named in a script; returns None if it cannot be read.
+        assumes_defaults: Assume that such a file does not set a variable with a default (``${name:-value}``).
     """
 
-    def __init__(self, source: Callable[[str], File | None]) -> None:
+    def __init__(self, source: Callable[[str], File | None], *, assumes_defaults: bool = False) -> None:
         super().__init__()
         self.started: list[Started] = []
         self.unknown: list[Unknown] = []  # reasons why the script cannot be followed completely
@@ -117,7 +118,7 @@ class CommandFollower(Settings):
         self.functions: dict[str, list[Command]] = {}  # all definitions of each function, by name
         self.loop_exits: list[list[ShellState]] = []  # the states at which each surrounding loop was left
         self.call_exits: list[list[ShellState]] = []  # the same for functions and sourced files
-        self._source = source
+        self._source, self.assumes_defaults = source, assumes_defaults
         self._calls = 0
         self._written: set[str] = set()  # files written by the script
         self._setting = {"set": self.set_options, "shift": self.shift_words, "unset": self.unset_variables}

@@ -51,6 +51,7 @@ _MAX_BRACES = 100
 _MAX_WORDS = 1_000  # per expanded word
 _FILE_PATTERN = re.compile(r"[*?]|\[.*\]", re.DOTALL)
 _HOME = re.compile(r"(?:^|(?<=[=:]))~[\w.+-]*")
+_DEFAULTS = frozenset((":-", "-", ":=", "="))
 _ALTERNATIVES = frozenset((":-", "-", ":=", "=", ":+", "+", ":?", "?"))
 
 # A sequence of expanded pieces; None separates words even inside quotes.
@@ -59,6 +60,8 @@ Items: TypeAlias = "list[Piece | None]"
 
 class Expander(ABC):
     """Base class that expands words; assignments inside words (``${A:=1}``) change its state."""
+
+    assumes_defaults = False  # whether a missing sourced file is assumed not to set variables with a default
 
     def __init__(self) -> None:
         self.state = ShellState()
@@ -206,8 +209,10 @@ class Expander(ABC):
 
     def _alternative(self, part: Parameter, found: Value | None) -> Items:  # noqa: PLR0911 - a case a line
         """Expand ``${name:-value}`` and similar forms."""
-        if found is None and self.state.all_unknown is not None:
-            return [Piece("", part.place, quoted=part.quoted, unknown=self.state.all_unknown)]
+        unknown = self.state.all_unknown if found is None else None
+        is_assumed = self.assumes_defaults and part.operator in _DEFAULTS
+        if unknown is not None and not (is_assumed and unknown.reason is Reason.FILE):
+            return [Piece("", part.place, quoted=part.quoted, unknown=unknown)]
         pieces = found.elements[0][1] if found is not None and found.elements else ()
         if any(piece.unknown for piece in pieces) and not any(piece.text for piece in pieces):
             if "=" in part.operator:

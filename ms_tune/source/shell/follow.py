@@ -41,10 +41,11 @@ class Follower(CommandFollower):
 
     Args:
         source: Function that reads a file named in a script; returns None if it cannot be read.
+        assumes_defaults: Assume that such a file does not set a variable with a default (``${name:-value}``).
     """
 
-    def __init__(self, source: Callable[[str], File | None]) -> None:
-        super().__init__(source)
+    def __init__(self, source: Callable[[str], File | None], *, assumes_defaults: bool = False) -> None:
+        super().__init__(source, assumes_defaults=assumes_defaults)
         self._steps = self._depth = self._rounds = 0
         self._tested = 0  # number of surrounding commands whose failure does not end the script
         self._ways = {

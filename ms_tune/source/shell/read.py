@@ -14,6 +14,7 @@ from ms_tune.facts.launchers import find_launcher, is_wrapper, launcher_of_modul
 from ms_tune.source.shell.follow import Follower
 from ms_tune.source.shell.parse import parse
 from ms_tune.source.shell.syntax import Assign, CommandKind, File, Parameter, QuotedText, Word
+from ms_tune.source.shell.values import Reason
 from ms_tune.source.yaml import decode
 from ms_tune.text import msg
 
@@ -29,6 +30,7 @@ MAX_BYTES = 1024**2
 MAX_FILES = 32
 _PARENTS = 6  # parent folders in which a file named in a script is searched
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=")
+_DEFAULT = re.compile(r"\$\{\w+:?[-=]")
 _SIMILAR = 0.8  # similarity of two names that differ by one letter or a word ending
 
 
@@ -95,6 +97,9 @@ class Launches:
     read_from: tuple[Path, ...]  # the files that it sources
     # Other commands that it starts, whose words a wrapper script may run as a program.
     others: tuple[Started, ...] = ()
+    # The same programs if sourced files that are not here do not set variables with a default (``${name:-value}``); empty if
+    # the programs then differ, or without such files.
+    assumed: tuple[Launch, ...] = ()
 
 
 def read_launches(path: Path, text: str | None = None) -> Launches:
@@ -115,7 +120,14 @@ def read_launches(path: Path, text: str | None = None) -> Launches:
     found = [(one, tuple(_launches(one))) for one in follower.started]
     launches = tuple(launch for _, several in found for launch in several)
     others = tuple(one for one, several in found if not several)
-    return Launches(file, launches, tuple(follower.unknown), script.problems, tuple(reader.read_from), others)
+    assumed: tuple[Launch, ...] = ()
+    if any(one.reason is Reason.FILE for one in follower.unknown) and _DEFAULT.search(file.text):
+        again = Follower(_Sourced(path).read, assumes_defaults=True)
+        again.follow(script.body)
+        assumed = tuple(launch for one in again.started for launch in _launches(one))
+        if [one.name for one in assumed] != [one.name for one in launches]:
+            assumed = ()
+    return Launches(file, launches, tuple(follower.unknown), script.problems, tuple(reader.read_from), others, assumed)
 
 
 def content(path: Path) -> str:
