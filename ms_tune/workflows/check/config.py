@@ -8,7 +8,7 @@ from shlex import join, quote
 from ms_tune.diagnostics import Severity
 from ms_tune.dryrun.prepare import limit_before, load_config
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.enums import Dialect
+from ms_tune.enums import Dialect, SizeOrigin
 from ms_tune.errors import ConfigError, MsTuneError, UnknownSizesError, UnsupportedError, UsageError
 from ms_tune.estimate.memory import Outlook
 from ms_tune.estimate.parameters import count_parameters
@@ -289,7 +289,8 @@ def _next_commands(config: InspectedConfig, path: Path, change: Suggestion | Non
     memory, stages, request = config.memory, config.verdicts, config.request
     job, estimate, plan = memory.job, memory.estimate, config.plan
     if job is None or isinstance(memory.error, UsageError):  # a dryrun would fail, too
-        if plan is not None and plan.failure is None and plan.layers:
+        is_assumed = config.job is not None and config.job.sizes.origin is SizeOrigin.ASSUMED  # by `check` alone
+        if plan is not None and plan.failure is None and plan.layers and not is_assumed:
             yield request.command("normalize-recompute", config.path)
         return
     over = estimate is not None and estimate.outlook is Outlook.OVER
