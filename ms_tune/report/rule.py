@@ -64,9 +64,9 @@ def write_chapters(parts: Sequence[CoursePart], console: Console) -> None:
             title = console.say(rule.title)
             first, *rest = wrap(title, room, prose=True) if folds() else [title]
             name = console.paint(f"{rule.name:<{width}}", SEVERITY_COLOURS[rule.severity])
-            console.write_unwrapped(f"{rule.id:<8}  {name}  {first}")
+            console.write_raw(f"{rule.id:<8}  {name}  {first}")
             for line in rest:
-                console.write_unwrapped(" " * (width + _TITLE_COLUMN) + line)
+                console.write_raw(" " * (width + _TITLE_COLUMN) + line)
 
 
 def _write_section(text_id: str, words: str, console: Console) -> None:
