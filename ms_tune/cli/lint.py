@@ -95,7 +95,8 @@ def _split_names(words: str) -> list[str]:
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Check every file and return the exit code; an unreadable file does not stop the others."""
     request = _read_request(arguments)
-    report = _check_files(request, arguments, console)
+    with _TreeProgress(console) as progress:
+        report = lint_files(*arguments.files, request=request, on_progress=progress.show)
     _write_notes(report, arguments, console)
     if arguments.write_baseline:
         code = _write_baseline(report, arguments, console)
@@ -108,20 +109,23 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.INTERNAL if report.traces else ExitCode.USAGE if report.errors else code
 
 
-def _check_files(request: LintRequest, arguments: Namespace, console: Console) -> LintReport:
-    with ExitStack() as stack:
-        lines: list[ProgressLine] = []
+class _TreeProgress(ExitStack):
+    """A line of progress, once there are many files."""
 
-        def show(done: int, total: int) -> None:
-            if total < _MANY:
-                return
-            if not lines:
-                from ms_tune.cli.output import LONG, ProgressLine  # noqa: PLC0415 - start-up time
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._line: ProgressLine | None = None
 
-                lines.append(stack.enter_context(ProgressLine(console, LONG)))
-            lines[0].show(msg("lint.progress", done=done, total=total), done / total)
+    def show(self, done: int, total: int) -> None:
+        """Show how many files are read."""
+        if total < _MANY:
+            return
+        if self._line is None:
+            from ms_tune.cli.output import LONG, ProgressLine  # noqa: PLC0415 - start-up time
 
-        return lint_files(*arguments.files, request=request, on_progress=show)
+            self._line = self.enter_context(ProgressLine(self._console, LONG))
+        self._line.show(msg("lint.progress", done=done, total=total), done / total)
 
 
 def _read_request(arguments: Namespace) -> LintRequest:

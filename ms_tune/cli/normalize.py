@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from ms_tune.text import msg
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects import LayerPlan
@@ -63,6 +64,16 @@ def build_parser(language: Language) -> Parser:
     return parser
 
 
+@contextmanager
+def _hint_at_layers() -> Iterator[None]:
+    try:
+        yield
+    except UnknownSizesError as error:
+        error.hint = msg("normalize.give-layers")  # this command only needs their number
+        raise
+
+
+@_hint_at_layers()
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read the config, compute its layer plan and show it."""
     _check_forms(arguments)
@@ -70,14 +81,6 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         from ms_tune.cli.normalize_script import run_script  # noqa: PLC0415 - start-up time
 
         return run_script(arguments, console)
-    try:
-        return _run_config(arguments, console)
-    except UnknownSizesError as error:
-        error.hint = msg("normalize.give-layers")  # this command only needs their number
-        raise
-
-
-def _run_config(arguments: Namespace, console: Console) -> ExitCode:
     if arguments.from_sapp is not None:
         return _run_sapp(arguments, console)
     path = arguments.file

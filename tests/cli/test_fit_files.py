@@ -153,4 +153,4 @@ def test_a_measured_step_needs_the_plan_that_it_was_measured_with(
     path = tmp_path / "bare.json"
     path.write_text(json.dumps(table_json(SMALL._replace(present=None))), encoding="utf-8")
     assert main(["fit", "--table", str(path), "--calibrate", "step=8s"]) == ExitCode.USAGE
-    assert "requires the plan" in capsys.readouterr().err
+    assert "needs the plan" in capsys.readouterr().err

@@ -64,7 +64,7 @@ def test_a_layer_of_which_both_show_is_as_the_user_says() -> None:
 
 
 def test_of_another_model() -> None:
-    with pytest.raises(UsageError, match="has a layer 5, but the model has 5 layers"):
+    with pytest.raises(UsageError, match="contains layer 5, but the model has 5 layers"):
         with_layers(Clock(9.0, layers=(ProfiledLayer(5, 1.0, 1.0, 0.0),)), TABLE)
 
 

@@ -22,6 +22,7 @@ data: {cutoff_len: 4096, template: qwen3}
 parallel: {fsdp_size: 8, tp_size: 1, cp_size: 1, recompute: true}
 training: {stage: sft, per_device_train_batch_size: 1}
 """,
+    "mindrlhf": "rl_config: {align_type: a, save_strategy_dir: b}\nactor_config: {parallel_config: {}}\n",
     "mindspeed-rl": "defaults: [{model: [qwen]}]\nmegatron_training: {tokenizer_type: x}\nrl_config: {a: 1}\n",
     "megatron-yaml": """
 language_model: {num_layers: 24}
