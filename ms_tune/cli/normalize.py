@@ -74,7 +74,7 @@ def _hint_at_layers() -> Iterator[None]:
 
 
 @_hint_at_layers()
-def run(arguments: Namespace, console: Console) -> ExitCode:
+def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - one for each form of the command
     """Read the config, compute its layer plan and show it."""
     _check_forms(arguments)
     if arguments.file is not None and arguments.file.suffix in SCRIPTS:
