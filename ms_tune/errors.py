@@ -185,6 +185,20 @@ def closest_check(name: str, known: Iterable[str]) -> str:
     return closest(name.upper(), (one for one in ids if re.sub(_NUMBERED, r"\1", one) == number[1]))
 
 
+def shell_line(*words: str) -> str:
+    """Return words as a line that a shell splits into the same words."""
+    import shlex  # noqa: PLC0415 - only where somebody made a mistake
+
+    return shlex.join(words)
+
+
+def trace_of(error: Exception) -> str:
+    """Return the stack trace of a defect of ms-tune."""
+    import traceback  # noqa: PLC0415 - slow to import
+
+    return "".join(traceback.format_exception(error))
+
+
 def reason_of(error: Exception) -> Message | str:
     """Return the reason of an error, in the user's language where it is a common system error."""
     number = error.errno if isinstance(error, OSError) else None

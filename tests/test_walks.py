@@ -118,7 +118,7 @@ class TestWays:
         walk = Walk()
         assert walk.run(["memory", "memory_block.csv"]) == 0
         assert walk.ways["footprint/curve.compute_curve"] == [
-            *("cli/main.main", "cli/main._run_command", "cli/memory.run", "cli/memory._run_for_traces"),
+            *("cli/main.main", "cli/main._run_command", "cli/memory.run", "cli/memory._run_with_numpy"),
             "cli/memory_run._show_trace",
             *("footprint/report.analyse_memory", "footprint/report.analyse_rank", "footprint/curve.compute_curve"),
         ]

@@ -108,12 +108,9 @@ def _check_file(target: LintTarget, arguments: Namespace, console: Console) -> O
     )
     if not arguments.dryrun:
         return check_job(file, request, base=arguments.base)
-    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
+    from ms_tune.cli.dryrun_progress import watch_dryrun  # noqa: PLC0415 - start-up time
 
-    need("ms-tune check --dryrun", "dryrun", "numpy")
-    from ms_tune.cli.dryrun_progress import DryrunProgress  # noqa: PLC0415 - start-up time
-
-    with DryrunProgress(console) as progress:
+    with watch_dryrun("ms-tune check --dryrun", console) as progress:
         return check_job(file, request, base=arguments.base, observer=progress)
 
 

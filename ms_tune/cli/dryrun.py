@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.cli.device import add_device_arguments
-from ms_tune.cli.dryrun_inputs import config_exit_code, config_request, present_report, python_of, write_page
+from ms_tune.cli.dryrun_inputs import config_request, python_of
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import new_file, refuse_options
 from ms_tune.cli.parser import Parser
@@ -114,22 +114,11 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
 
 
 def _simulate(arguments: Namespace, console: Console) -> ExitCode:
-    with DryrunProgress(console, _load_pages) as progress:
+    with DryrunProgress(console) as progress:
         result = dryrun_job(config_request(arguments), progress)
-    from ms_tune.report import dryrun_json, dryrun_text  # noqa: PLC0415 - imported late: start-up time
+    from ms_tune.cli.dryrun_modes import show_config  # noqa: PLC0415 - as above, which is loaded while the processes run
 
-    for warning in result.warnings:
-        console.warn(warning)
-    if present_report(dryrun_json.dryrun_json(result), result.folder, arguments, console):
-        dryrun_text.show_dryrun(result, console, verbose=arguments.verbose, quiet=arguments.quiet)
-    if arguments.html:
-        write_page(result, arguments.html, console)
-    return config_exit_code([result], arguments)
-
-
-def _load_pages() -> None:
-    # Load the report modules while the processes run: numpy alone takes 0.1 seconds.
-    from ms_tune.report import dryrun_json as json  # noqa: F401, PLC0415 - imported late: start-up time
+    return show_config(result, arguments, console)
 
 
 def _check_machine(arguments: Namespace, console: Console) -> ExitCode:

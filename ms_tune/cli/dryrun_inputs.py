@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.cli.device import exit_code
-from ms_tune.cli.output import write_text_file
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
-from ms_tune.dryrun.result import DryrunResult
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
-    from ms_tune.dryrun.command_result import CommandResult
+    from ms_tune.dryrun.result import DryrunResult
     from ms_tune.report.console import Console
 
 
@@ -97,20 +95,3 @@ def _wants_fewest_layers(arguments: Namespace) -> bool:
 def config_exit_code(results: Sequence[DryrunResult], arguments: Namespace) -> ExitCode:
     """Return the exit code; results that were only compiled have no verdict."""
     return exit_code([result.verdict for result in results if result.stages], arguments)
-
-
-_MOST_RANKS = 12  # ranks on a page: all blocks of four ranks, curves of the others (0.5 MB each)
-
-
-def write_page(result: DryrunResult | CommandResult, path: Path, console: Console) -> None:
-    """Write the HTML page on all stages of a job, or all ranks of a command."""
-    if not (result.stages if isinstance(result, DryrunResult) else result.ranks):
-        console.warn(msg("dryrun.html.nothing", file=path))
-        return
-    from ms_tune.dryrun.reading import job_report  # noqa: PLC0415 - it needs NumPy
-    from ms_tune.report.memory_html import job_html  # noqa: PLC0415 - as above
-
-    report = job_report(result, _MOST_RANKS)
-    write_text_file(path, job_html(report, console.language), console)
-    if report.omitted:
-        console.note(console.text("dryrun.html.left-out", shown=len(report.memory.ranks), left_out=report.omitted))

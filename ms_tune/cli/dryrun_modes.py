@@ -13,19 +13,21 @@ from ms_tune.cli.dryrun_inputs import (
     present_report,
     python_of,
     shared_fields,
-    write_page,
 )
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.cli.output import refuse_options
+from ms_tune.cli.output import refuse_options, write_text_file
 from ms_tune.dryrun.command import run_command, sweep_command
 from ms_tune.dryrun.compare import compare_log, compare_real, is_log, request_like
+from ms_tune.dryrun.reading import job_report
 from ms_tune.dryrun.request import CommandRequest, OptionSetting, StageChoice
+from ms_tune.dryrun.result import DryrunResult
 from ms_tune.dryrun.run import dryrun_job, simulate_each
 from ms_tune.dryrun.script_check import check_script
 from ms_tune.dryrun.settings import list_variants
 from ms_tune.errors import ConfigError, ExitCode, nearby
 from ms_tune.footprint.report import MemoryRequest
-from ms_tune.report import dryrun_json, dryrun_modes
+from ms_tune.report import dryrun_json, dryrun_modes, dryrun_text
+from ms_tune.report.memory_html import job_html
 from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
+    from ms_tune.dryrun.command_result import CommandResult
     from ms_tune.dryrun.script_check import ScriptCheck
     from ms_tune.report.console import Console
 
+_MOST_RANKS = 12  # ranks on a page: all blocks of four ranks, curves of the others (0.5 MB each)
 _MOST_READ = 1024**2  # bytes of a script
 _ABOUT_CONFIGS: dict[str, object] = {
     **dict.fromkeys(("config", "compare_real", "model_config")),
@@ -51,6 +55,28 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     if arguments.compare_real:
         return _compare_real(arguments, console)
     return _sweep_config(arguments, console)
+
+
+def show_config(result: DryrunResult, arguments: Namespace, console: Console) -> ExitCode:
+    """Show the result of a config's simulation."""
+    for warning in result.warnings:
+        console.warn(warning)
+    if present_report(dryrun_json.dryrun_json(result), result.folder, arguments, console):
+        dryrun_text.show_dryrun(result, console, verbose=arguments.verbose, quiet=arguments.quiet)
+    if arguments.html:
+        _write_page(result, arguments.html, console)
+    return config_exit_code([result], arguments)
+
+
+def _write_page(result: DryrunResult | CommandResult, path: Path, console: Console) -> None:
+    """Write the HTML page on all stages of a job, or all ranks of a command."""
+    if not (result.stages if isinstance(result, DryrunResult) else result.ranks):
+        console.warn(msg("dryrun.html.nothing", file=path))
+        return
+    report = job_report(result, _MOST_RANKS)
+    write_text_file(path, job_html(report, console.language), console)
+    if report.omitted:
+        console.note(console.text("dryrun.html.left-out", shown=len(report.memory.ranks), left_out=report.omitted))
 
 
 def _compare_real(arguments: Namespace, console: Console) -> ExitCode:
@@ -109,7 +135,7 @@ def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
     if present_report(dryrun_json.command_json(result), result.folder, arguments, console):
         dryrun_modes.show_command(result, console, verbose=arguments.verbose, quiet=arguments.quiet)
     if arguments.html:
-        write_page(result, arguments.html, console)
+        _write_page(result, arguments.html, console)
     if result.code:
         return result.code
     return exit_code([result.verdict], arguments)

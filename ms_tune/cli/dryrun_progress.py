@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from ms_tune.cli.output import ProgressLine, describe_time_left
 from ms_tune.dryrun.task import Observer
+from ms_tune.extras import need
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
     from ms_tune.dryrun.launcher import ProcessEnd
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
 
 
 class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
-    """Progress display for the user; ``meanwhile`` is called once, when the first process runs."""
+    """Progress display for the user."""
 
-    def __init__(self, console: Console, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._meanwhile: Callable[[], object] | None = meanwhile
         self._line = ProgressLine(console)
         self._tasks: dict[str, Task] = {}
         self._pace = Pace(())
@@ -56,9 +56,6 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         """Show the state of a process."""
         self._pace.state(task, state)
         self._show_state(task, _state_message(state))
-        if self._meanwhile is not None:
-            meanwhile, self._meanwhile = self._meanwhile, None
-            meanwhile()
 
     def end(self, task: Task, ended: ProcessEnd) -> None:
         """Show that a process has ended."""
@@ -78,6 +75,12 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
             spent = time.monotonic() - self._begun
             parts += [f"{spent / max(spent + left, 1e-9):.0%}", describe_time_left(left, self._console)]
         self._line.write("; ".join([*parts, self._console.say(what)]))
+
+
+def watch_dryrun(command: str, console: Console) -> DryrunProgress:
+    """Return the progress display of a command that needs the extra ``dryrun`` only for one of its options."""
+    need(command, "dryrun", "numpy")
+    return DryrunProgress(console)
 
 
 def _state_message(state: TaskState) -> Message:

@@ -31,6 +31,7 @@ from ms_tune.report import fit_config as report
 from ms_tune.report import fit_json, fit_text
 from ms_tune.source.atomic_write import write_back
 from ms_tune.text import msg
+from ms_tune.workflows.step_clock import measure_clock
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -122,8 +123,6 @@ def _clock_of(arguments: Namespace) -> Clock:
     step = arguments.calibrate
     clock = Clock(step)
     if isinstance(step, Path):
-        from ms_tune.workflows.step_clock import measure_clock  # noqa: PLC0415 - two engines that few runs need
-
         clock = measure_clock(step)
     return replace(clock, times=_layer_times(arguments.times)) if arguments.times else clock
 

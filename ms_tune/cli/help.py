@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ms_tune.cli import COMMANDS
+from ms_tune.cli import COMMANDS, rule
 from ms_tune.cli.parser import Parser, fit_to_terminal, list_commands
 from ms_tune.errors import ExitCode, UsageError, closest
 from ms_tune.report.console import terminal_width, wrap
@@ -31,8 +31,6 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         parts = (about, list_commands(console.text), console.text("help.further"))
         console.write_raw(fit_to_terminal("\n\n".join(parts)))
         return ExitCode.OK
-    from ms_tune.cli import rule  # noqa: PLC0415 - reads the checklists
-
     try:
         code: ExitCode = rule.run(rule.build_parser(console.language).parse_args(arguments.words), console)
     except UsageError as error:

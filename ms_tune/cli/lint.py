@@ -13,6 +13,7 @@ from ms_tune.diagnostics import Severity
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.facts.query import default_release, release_of
+from ms_tune.lint.baseline import write_baseline
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import STDIN, lint_files
 from ms_tune.lint.settings import PROFILES, Selection
@@ -172,8 +173,6 @@ def _write_baseline(report: LintReport, arguments: Namespace, console: Console) 
     file: Path | None = arguments.baseline or report.settings.baseline
     if file is None:
         raise UsageError(msg("lint.baseline.which"), usage_hint(_PROGRAM))
-    from ms_tune.lint.baseline import write_baseline  # noqa: PLC0415 - rarely used
-
     count = write_baseline(file, ((one.path, one.text, one.findings) for one in report.files))
     console.note(console.text("lint.baseline.written", count=count, file=file))
     return ExitCode.OK

@@ -10,9 +10,9 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from ms_tune.cli import COMMANDS
+from ms_tune.cli import COMMANDS, lint
 from ms_tune.cli.parser import Parser, UnknownArgumentError, fit_to_terminal, language_from_arguments, list_commands
-from ms_tune.errors import USUAL, ExitCode, MsTuneError, UsageError, reason_of
+from ms_tune.errors import USUAL, ExitCode, MsTuneError, UsageError, reason_of, shell_line, trace_of
 from ms_tune.facts.query import installed_version
 from ms_tune.report.console import Console
 from ms_tune.text import language_from_environment, msg
@@ -54,9 +54,7 @@ def _fail(error: Exception, console: Console) -> int:
     if isinstance(known, MsTuneError):
         console.fail(known)
         return known.exit_code
-    import traceback  # noqa: PLC0415 - start-up time
-
-    console.note("".join(traceback.format_exception(error)))
+    console.note(trace_of(error))
     console.note(console.text("cli.internal", error=type(error).__name__))
     return ExitCode.INTERNAL
 
@@ -78,16 +76,14 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
         except UsageError as error:
             if not rest or not isinstance(error, UnknownArgumentError):
                 raise
-            import shlex  # noqa: PLC0415 - start-up time
-
-            typed = shlex.join(["ms-tune", rest[0], *options, *rest[1:]])
+            typed = shell_line("ms-tune", rest[0], *options, *rest[1:])
             raise UsageError(error.message, msg("cli.usage.order", command=typed)) from None
         if not rest:
             top.print_help()
             return ExitCode.USAGE
     if rest[0] == "help" and COMMANDS.keys() & rest[1:2]:
         rest = [*rest[1:], "--help"]  # also of a subcommand: `help memory plan`
-    command = import_module(f"ms_tune.cli.{COMMANDS[rest[0]]}")
+    command = lint if rest[0] == "lint" else import_module(f"ms_tune.cli.{COMMANDS[rest[0]]}")
     parsed = command.build_parser(console.language).parse_args(rest[1:])
     code: int = command.run(parsed, console)
     return code

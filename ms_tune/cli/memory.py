@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentTypeError, BooleanOptionalAction
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -95,32 +96,28 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     if is_snapshot(path):
         return _run_for_snapshots("", arguments, console)
     if path.is_file() and path.suffix.lower() != ".csv":
-        return _run_for_traces("log", arguments, console)
+        return _run_with_numpy("run", "log", arguments, console)
     if arguments.device is not None:
         raise UsageError(msg("snapshot.only-snapshots", option="--device"))
     for file in (arguments.html, arguments.csv):
         new_file(file, force=arguments.force)
-    return _run_for_traces("", arguments, console)
+    return _run_with_numpy("run", "", arguments, console)
 
 
 def _run_for_snapshots(name: str, arguments: Namespace, console: Console) -> ExitCode:
-    need(f"ms-tune memory {name}".strip(), "report", "numpy")
     if getattr(arguments, "html", None):
         new_file(arguments.html, force=arguments.force)
     for option in _ONLY_TRACES:
         if getattr(arguments, option, None) not in (None, [], False):
             raise UsageError(msg("snapshot.only-traces", option="--" + option.replace("_", "-")))
-    from ms_tune.cli import memory_snapshot  # noqa: PLC0415 - it needs NumPy
-
-    return memory_snapshot.SNAPSHOT_COMMANDS[name](arguments, console)
+    return _run_with_numpy("snapshot", name, arguments, console)
 
 
-def _run_for_traces(name: str, arguments: Namespace, console: Console) -> ExitCode:
-    command = "ms-tune memory" if name in ("", "log") else f"ms-tune memory {name}"
-    need(command, "report", "numpy")
-    from ms_tune.cli import memory_run  # noqa: PLC0415 - as above
-
-    return memory_run.TRACE_COMMANDS[name](arguments, console)
+def _run_with_numpy(kind: str, name: str, arguments: Namespace, console: Console) -> ExitCode:
+    # Run a subcommand of one of the modules that need NumPy.
+    need("ms-tune memory" if name in ("", "log") else f"ms-tune memory {name}", "report", "numpy")
+    code: ExitCode = import_module(f"ms_tune.cli.memory_{kind}").COMMANDS[name](arguments, console)
+    return code
 
 
 def _build_diff_parser(language: Language) -> Parser:
@@ -142,7 +139,7 @@ def _run_diff(arguments: Namespace, console: Console) -> ExitCode:
             raise UsageError(msg("snapshot.two-kinds"))
         return _run_for_snapshots("diff", arguments, console)
     new_file(arguments.html, force=arguments.force)
-    return _run_for_traces("diff", arguments, console)
+    return _run_with_numpy("run", "diff", arguments, console)
 
 
 def _build_export_parser(language: Language) -> Parser:
@@ -165,7 +162,7 @@ def _run_export(arguments: Namespace, console: Console) -> ExitCode:
         return _run_for_snapshots("export", arguments, console)
     if arguments.device is not None:
         raise UsageError(msg("snapshot.only-snapshots", option="--device"))
-    return _run_for_traces("export", arguments, console)
+    return _run_with_numpy("run", "export", arguments, console)
 
 
 def _build_what_if_parser(language: Language) -> Parser:
@@ -200,7 +197,7 @@ def _run_what_if(arguments: Namespace, console: Console) -> ExitCode:
             raise UsageError(msg("snapshot.only-snapshots", option="--" + name.replace("_", "-")))
     if arguments.parts and not arguments.shard:
         raise UsageError(msg("allocator.parts-alone"))
-    return _run_for_traces("what-if", arguments, console)
+    return _run_with_numpy("run", "what-if", arguments, console)
 
 
 def _build_plan_parser(language: Language) -> Parser:
@@ -242,13 +239,9 @@ def _seconds_argument(language: Language) -> Callable[[str], float]:
 
 
 def _run_plan(arguments: Namespace, console: Console) -> ExitCode:
-    name = "import-memlog" if "npu" in arguments else "plan"
-    need(f"ms-tune memory {name}", "report", "numpy")
     for path in (arguments.plan, arguments.csv, arguments.svg, arguments.html):
         new_file(path, force=arguments.force)
-    from ms_tune.cli import memory_plan  # noqa: PLC0415 - it needs NumPy
-
-    return memory_plan.COMMANDS[name](arguments, console)
+    return _run_with_numpy("plan", "import-memlog" if "npu" in arguments else "plan", arguments, console)
 
 
 SUBCOMMANDS = {

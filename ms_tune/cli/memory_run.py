@@ -11,9 +11,9 @@ from ms_tune.errors import ExitCode, UsageError
 from ms_tune.footprint.remedies import load_methods
 from ms_tune.footprint.report import MemoryRequest, analyse_memory
 from ms_tune.memory.diff import compare_reports
-from ms_tune.memory.what_if import WhatIfRequest
+from ms_tune.memory.what_if import WhatIfRequest, replay_run
 from ms_tune.readers.memory_log import read_memory_failure
-from ms_tune.report import memory_json, memory_text
+from ms_tune.report import memory_json, memory_text, what_if_text
 from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot
 from ms_tune.report.memory_html import report_html
 from ms_tune.text import msg
@@ -123,9 +123,6 @@ def _write_trace_export(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _show_trace_what_if(arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.memory.what_if import replay_run  # noqa: PLC0415 - the pools are slow to import
-    from ms_tune.report import what_if_text  # noqa: PLC0415 - as above
-
     request = WhatIfRequest(
         rank=arguments.rank,
         max_memory=arguments.max_memory,
@@ -149,7 +146,7 @@ def _show_trace_what_if(arguments: Namespace, console: Console) -> ExitCode:
 
 
 # By the name of the subcommand.
-TRACE_COMMANDS = {
+COMMANDS = {
     "": _show_trace,
     "log": _show_failure,
     "diff": _show_trace_diff,

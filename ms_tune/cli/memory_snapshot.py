@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ms_tune.cli.output import LONG, ProgressLine, file_to_write, write_text_file
 from ms_tune.errors import ExitCode
 from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, torch_remedies, trace_lives
-from ms_tune.memory.what_if import TorchWhatIfRequest
+from ms_tune.memory.what_if import TorchWhatIfRequest, replay_snapshot
 from ms_tune.report import memory_json, torch_text
 from ms_tune.report.memory_export import write_torch_perfetto
 from ms_tune.report.torch_html import snapshot_html
@@ -39,8 +39,6 @@ def _show_snapshot(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _show_snapshot_what_if(arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.memory.what_if import replay_snapshot  # noqa: PLC0415 - the pools are slow to import
-
     request = TorchWhatIfRequest(
         device=arguments.device,
         expandable=arguments.expandable,
@@ -97,7 +95,7 @@ def _read_snapshot(path: Path, arguments: Namespace, console: Console) -> TorchR
 
 
 # By the name of the subcommand.
-SNAPSHOT_COMMANDS = {
+COMMANDS = {
     "": _show_snapshot,
     "diff": _show_snapshot_diff,
     "export": _write_snapshot_export,

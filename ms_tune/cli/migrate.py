@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.cli.dryrun_progress import DryrunProgress
+from ms_tune.cli.dryrun_progress import watch_dryrun
 from ms_tune.cli.output import new_file
 from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.request import DryrunRequest, StageChoice
 from ms_tune.errors import UsageError
-from ms_tune.extras import need
 from ms_tune.report import migrate as report
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
@@ -66,8 +65,8 @@ def run(arguments: Namespace, console: Console) -> int:
 
 
 def _simulate_both(found: Migration, arguments: Namespace, console: Console) -> BothSides:
-    need("ms-tune migrate --dryrun", "dryrun", "numpy")
-    from ms_tune.workflows.migrate.memory import simulate_both  # noqa: PLC0415 - it needs numpy
+    progress = watch_dryrun("ms-tune migrate --dryrun", console)
+    from ms_tune.workflows.migrate.memory import simulate_both  # noqa: PLC0415 - it needs NumPy
 
     words = (arguments.stages or StageChoice.ALL.value).split(",")
     try:
@@ -75,7 +74,7 @@ def _simulate_both(found: Migration, arguments: Namespace, console: Console) -> 
     except ValueError:
         raise UsageError(msg("migrate.usage.stages", given=arguments.stages)) from None
     request = DryrunRequest(fewest_layers=True, stages=stages, devices=arguments.devices)
-    with DryrunProgress(console) as progress:
+    with progress:
         return simulate_both(found, request, progress)
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from ms_tune.cli.parser import Parser
 from ms_tune.dialects import PlanIssue
 from ms_tune.enums import Dialect
-from ms_tune.errors import ConfigError, ExitCode, UnknownSizesError, UsageError, reason_of
+from ms_tune.errors import ExitCode, UnknownSizesError, UsageError
 from ms_tune.facts.models import LAYERS, MODEL_CONFIG, names_of
 from ms_tune.facts.query import DEFAULT_VERSION
 from ms_tune.job import Job, ModelFile
-from ms_tune.normalize.run import choose_layers, list_warnings, normalize_recompute
+from ms_tune.normalize.run import choose_layers, exit_code_of, list_warnings, normalize_recompute
 from ms_tune.report import normalize_text as report
 from ms_tune.report.console import usage_hint
 from ms_tune.source import SCRIPTS
@@ -24,11 +24,9 @@ from ms_tune.text import msg
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
-    from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects import LayerPlan
-    from ms_tune.dialects.convert_layers import Converted
     from ms_tune.report.console import Console
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Language
@@ -37,6 +35,7 @@ _PROGRAM = "ms-tune normalize-recompute"
 _MOST_LAYERS = 10_000
 # Mutually exclusive output forms.
 _FORMS = ("json", "as_log", "write", "diff")
+_MODES = ("write", "diff", "against", "to")  # of `normalize_modes`
 _NOT_AGAINST = ("as_log", "write", "diff", "to", "from_sapp", "stage", "layer")
 
 
@@ -74,50 +73,30 @@ def _hint_at_layers() -> Iterator[None]:
 
 
 @_hint_at_layers()
-def run(arguments: Namespace, console: Console) -> ExitCode:  # noqa: PLR0911 - one for each form of the command
+def run(arguments: Namespace, console: Console) -> ExitCode:
     """Read the config, compute its layer plan and show it."""
     _check_forms(arguments)
-    if arguments.file is not None and arguments.file.suffix in SCRIPTS:
-        from ms_tune.cli.normalize_script import run_script  # noqa: PLC0415 - start-up time
+    is_script = arguments.file is not None and arguments.file.suffix in SCRIPTS
+    job = None if is_script or arguments.from_sapp is not None else _load_job(arguments)
+    if job is not None and not any(map(vars(arguments).get, _MODES)):
+        return _show_plan(normalize_recompute(job), arguments, console)
+    from ms_tune.cli import normalize_modes  # noqa: PLC0415 - shells and all dialects are much to import
 
-        return run_script(arguments, console)
-    if arguments.from_sapp is not None:
-        return _run_sapp(arguments, console)
-    path = arguments.file
-    source = load_source(path) if str(path) != "-" else _read_stdin(path)
-    job = _read_job(source, arguments)
+    plan = normalize_modes.run(job, arguments, console)
+    return plan if isinstance(plan, ExitCode) else _show_plan(plan, arguments, console)
+
+
+def _load_job(arguments: Namespace) -> Job:
+    path, sizes = arguments.file, ModelFile(arguments.model_config)
+    if str(path) != "-":
+        source = load_source(path)
+    else:
+        source = parse_source(decode(sys.stdin.buffer.read(MAX_BYTES + 1), path), path)
+    job = Job(source, version=arguments.framework_version, layers=arguments.layers, sizes_from=sizes)
     whole = job.source
     if (arguments.layers, arguments.stages, arguments.chunks) != (None, None, None):
         _check_sizes(whole, arguments)
-    if arguments.write or arguments.diff:
-        from ms_tune.normalize.expand import expand_lists  # noqa: PLC0415 - not needed to show a plan
-        from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - as above
-
-        result = expand_lists(job)
-        problems = normalize_recompute(job).problems
-        for path in result.left:
-            console.warn(msg("normalize.write-comment", name=".".join(map(str, path))))
-        for place, value, file, line in result.elsewhere:
-            name = ".".join(map(str, place))
-            console.warn(msg("normalize.write-elsewhere", name=name, file=file, line=line, value=spell_value(value)))
-        if (result.left or result.elsewhere) and not result.change_count:
-            return ExitCode.FINDINGS
-        return _write_text(job.original, result.text, result.change_count, problems, arguments, console)
-    if arguments.against:
-        return _compare_with_logs(job, arguments, console)
-    if arguments.to:
-        _show_files(normalize_recompute(job), console)
-        return _convert_job(job, arguments, console)
-    return _show_plan(normalize_recompute(job), arguments, console)
-
-
-def _read_job(source: SourceFile, arguments: Namespace) -> Job:
-    sizes = ModelFile(arguments.model_config)
-    return Job(source, version=arguments.framework_version, layers=arguments.layers, sizes_from=sizes)
-
-
-def _read_stdin(path: Path) -> SourceFile:
-    return parse_source(decode(sys.stdin.buffer.read(MAX_BYTES + 1), path), path)
+    return job
 
 
 def _check_sizes(whole: SourceFile, arguments: Namespace) -> None:
@@ -140,8 +119,8 @@ def _check_sizes(whole: SourceFile, arguments: Namespace) -> None:
 
 def _show_plan(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitCode:
     layers = choose_layers(plan, arguments.stage, arguments.layer)
-    if plan.read_from and not arguments.json:
-        _show_files(plan, console)
+    if not arguments.json:
+        report.write_files(plan, console)
     if arguments.json:
         console.write_json(report.plan_json(plan, layers))
     elif arguments.as_log:
@@ -153,7 +132,7 @@ def _show_plan(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitC
                 console.note(console.say(problem.message))
     else:
         report.write_plan(plan, layers, console, verbose=arguments.verbose, quiet=arguments.quiet)
-    return _exit_code(plan.problems)
+    return exit_code_of(plan.problems)
 
 
 def _check_forms(arguments: Namespace) -> None:
@@ -179,23 +158,6 @@ def _check_forms(arguments: Namespace) -> None:
         raise UsageError(msg("normalize.not-a-count", **limits))
 
 
-def _show_files(plan: LayerPlan, console: Console) -> None:
-    for file in plan.read_from:
-        console.note(console.text("normalize.read-from", file=file))
-
-
-def _compare_with_logs(job: Job, arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.normalize.compare_log import compare_logs  # noqa: PLC0415 - start-up time
-
-    result = compare_logs(job, arguments.against)
-    if arguments.json:
-        console.write_json(report.comparison_json(result))
-    else:
-        _show_files(result.plan, console)
-        report.write_comparison(result, console)
-    return {"same": ExitCode.OK, "differs": ExitCode.FINDINGS}.get(result.verdict.value, ExitCode.USAGE)
-
-
 def _check_sapp(arguments: Namespace) -> None:
     """Raise an error if neither a config nor the command line sets the sizes for SAPP's lists."""
     merging = bool(arguments.from_sapp) and arguments.file is not None
@@ -209,79 +171,3 @@ def _check_sapp(arguments: Namespace) -> None:
     if merging and (arguments.stages, arguments.chunks) != (None, None):
         other = "--stages" if arguments.stages is not None else "--chunks"
         raise UsageError(msg("normalize.sapp-own-sizes", option=other), usage_hint(_PROGRAM))
-
-
-def _run_sapp(arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.normalize import sapp, sapp_lists  # noqa: PLC0415 - start-up time
-
-    lists = sapp_lists.parse_sapp(_read_plan(Path(arguments.from_sapp) if arguments.from_sapp else arguments.file))
-    if not arguments.from_sapp or arguments.file is None:
-        sizes = sapp_lists.Sizes(arguments.layers, arguments.stages, arguments.chunks or 1)
-        if not arguments.to:
-            return _show_plan(sapp_lists.plan_sapp(lists, sizes), arguments, console)
-        from ms_tune.normalize.convert import target_of  # noqa: PLC0415 - as above
-
-        return _show_conversion(sapp.convert_sapp(lists, sizes, target_of(arguments.to)), arguments, console)
-    source = load_source(arguments.file)
-    job = _read_job(source, arguments)
-    merged = sapp.merge_sapp(job, lists)
-    if arguments.write or arguments.diff or arguments.to:
-        _show_files(merged.plan, console)
-    if arguments.write or arguments.diff:
-        return _write_text(source, merged.text, merged.count, merged.plan.problems, arguments, console)
-    if arguments.to:
-        job = _read_job(parse_source(merged.text, source.path), arguments)
-        return _convert_job(job, arguments, console)
-    return _show_plan(merged.plan, arguments, console)
-
-
-def _read_plan(path: Path) -> str:
-    try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = reason_of(error)
-        raise ConfigError(msg("config.unreadable", reason=reason), path=path) from error
-
-
-def _write_text(  # noqa: PLR0913, PLR0917 - all parts of a change
-    source: SourceFile,
-    text: str,
-    count: int,
-    problems: Sequence[Diagnostic],
-    arguments: Namespace,
-    console: Console,
-) -> ExitCode:
-    if arguments.diff:
-        report.write_difference(source.path, source.text, text, console)
-        if count:
-            return ExitCode.FINDINGS
-    elif count and str(source.path) == "-":
-        console.write_raw(text.removesuffix("\n"))
-    elif count:
-        from ms_tune.source.atomic_write import write_back  # noqa: PLC0415 - start-up time
-
-        write_back(source.path, source.text, text)
-    if not arguments.diff or not count:
-        said = "normalize.written" if count else "normalize.already"
-        console.note(console.text(said, file=source.path, count=count))
-    return _exit_code(problems)
-
-
-def _convert_job(job: Job, arguments: Namespace, console: Console) -> ExitCode:
-    from ms_tune.normalize.convert import convert_job, target_of  # noqa: PLC0415 - start-up time
-
-    return _show_conversion(convert_job(job, target_of(arguments.to)), arguments, console)
-
-
-def _show_conversion(converted: Converted, arguments: Namespace, console: Console) -> ExitCode:
-    if arguments.json:
-        console.write_json(report.conversion_json(arguments.to, converted))
-    else:
-        console.write_raw(report.converted_text(arguments.to, converted))
-        for problem in list_warnings(converted.problems):
-            console.warn(problem.message)
-    return _exit_code(converted.problems)
-
-
-def _exit_code(problems: Iterable[Diagnostic]) -> ExitCode:
-    return ExitCode.FINDINGS if list_warnings(problems) else ExitCode.OK

@@ -15,6 +15,7 @@ from ms_tune.cli import COMMANDS, TASKS
 from ms_tune.errors import MsTuneError, UsageError, closest
 from ms_tune.report.console import fold, folds, pad, terminal_width, text_width, usage_hint, wrap
 from ms_tune.text import Language, Message, msg, render
+from ms_tune.units import parse_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _COMPLAINTS = (
 _WIDTH = 100
 _EXAMPLE = r"( +(?:ms-tune .*?|(?=  )))( {2,})(\S.*)"
 _COMMAND = r"( +)(ms-tune(?: \S+)*)"
+_LONGEST = 24  # characters of an option's value in the short help
 _LEAST, _SET_IN = 24, 6  # minimum columns of a comment next to an example; indentation of continued lines
 # The topic of an option, in all commands; other options belong to the command itself.
 _GROUPS = {
@@ -59,6 +61,9 @@ _GROUPS = {
     ),
 }
 _ORDER = ("own", "job", "device", "run", "output")
+
+
+argparse._ = str  # type: ignore[attr-defined]  # never translated, because the messages above are in English
 
 
 class UnknownArgumentError(UsageError):
@@ -146,8 +151,6 @@ class Parser(argparse.ArgumentParser):
 
     def size(self, text: str) -> int:
         """Parse a size such as ``64GB`` to bytes (an argparse type)."""
-        from ms_tune.units import parse_size  # noqa: PLC0415 - start-up time
-
         try:
             return parse_size(text)
         except ValueError:
@@ -379,9 +382,7 @@ def _name(action: argparse.Action) -> str:
     if action.nargs == 0:
         return name
     value = action.metavar if isinstance(action.metavar, str) else "|".join(map(str, action.choices or ("VALUE",)))
-    import textwrap  # noqa: PLC0415 - start-up time
-
-    value = textwrap.shorten(value, 24, placeholder="...")
+    value = value if len(value) <= _LONGEST else "..."
     return f"{name}{value}" if value.startswith("[=") else f"{name} {value}"
 
 

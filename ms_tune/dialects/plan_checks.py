@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import PlanIssue
 from ms_tune.dialects.check_context import Violation
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 

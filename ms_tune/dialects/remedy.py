@@ -7,8 +7,6 @@ the same rules then get further; the remedy is the changes with which they succe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
-
 from ms_tune.dialects import FrameworkStop
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import MsTuneError
@@ -17,8 +15,10 @@ from ms_tune.source.yaml import MISSING
 from ms_tune.text import msg
 from ms_tune.units import whole_number
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import Any, TypeAlias
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 from ms_tune.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    class ChildJob(Protocol):
+        """The job of a child process; ``kind`` is its name in the job file."""
+
+        @property
+        def module(self) -> str:
+            """Return the module whose ``run`` executes the job, given the plain data."""
+
+        def _asdict(self) -> dict[str, Any]: ...
+
 
 JOB_FILE = "job.json"  # in the process's working folder
 PARENT = "MS_TUNE_PARENT"  # the variable with the number of the process that started a child process
 # The data loader that a PynativeJob's config names; the child process replaces it by synthetic samples.
 PYNATIVE_LOADER = "BlendedMegatronDatasetDataLoader"
-
-
-class ChildJob(Protocol):
-    """The job of a child process; ``kind`` is its name in the job file."""
-
-    @property
-    def module(self) -> str:
-        """Return the module whose ``run`` executes the job, given the plain data."""
-
-    def _asdict(self) -> dict[str, Any]: ...
 
 
 class Column(Record):

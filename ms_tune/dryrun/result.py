@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ms_tune.readers.scopes import mask_layer_number
 from ms_tune.text import msg
 from ms_tune.units import MIB
 from ms_tune.verdict.outcome import Verdict, no_verdict
@@ -63,8 +64,6 @@ class Reading:
 
     def name_of(self, row: int) -> str | None:
         """Return the name of the parameter in a row, with ``*`` instead of its layer number; None if it is not a parameter."""
-        from ms_tune.footprint.layers import mask_layer_number  # noqa: PLC0415 - it needs numpy
-
         name = self.report.contents.names.get(row)
         return mask_layer_number(name) if name is not None else None
 

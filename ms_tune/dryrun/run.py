@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import dataclass, field
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -246,7 +247,8 @@ def _run_processes(
 @cache
 def _load_readers() -> None:
     # Import the modules that read traces while the processes run: it takes a quarter of a second.
-    from ms_tune.dryrun import judge, reading  # noqa: F401, PLC0415 - as above
+    for name in ("judge", "reading"):
+        import_module(f"ms_tune.dryrun.{name}")
 
 
 def _make_task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from ms_tune.dryrun.request import CommandRequest, OptionSetting, Setting
 from ms_tune.enums import ChangeKind
@@ -15,17 +14,20 @@ from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import MISSING, parse_source
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any, TypeVar
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.enums import Dialect
     from ms_tune.source.yaml import SourceFile
 
+    _RequestT = TypeVar("_RequestT", DryrunRequest, CommandRequest)
+
 MOST_VARIANTS = 256
 _QUOTES = "'\""
-_RequestT = TypeVar("_RequestT", "DryrunRequest", CommandRequest)
 
 
 def parse_sweep(text: str) -> tuple[Setting, ...]:

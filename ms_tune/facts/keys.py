@@ -118,13 +118,10 @@ def dynamic_kinds(release: str) -> tuple[str, ...]:
 def list_model_keys() -> Mapping[str, set[str]]:
     """Return every valid key of ``model.model_config`` with the releases in which some model class has a use for it."""
     data, found = load("models"), dict[str, set[str]]()
-    releases = data["releases"]
-    for release in releases:
-        fields, aliases = all_at(data["fields"], release), all_at(data["aliases"], release)
-        read = [key for key, rule in aliases.items() if rule[0] in fields]
-        for key in (*read, *(fields if order(release) >= FREE else ())):
-            found.setdefault(key, set()).add(release)
-    histories = [(data["white"], releases), (data["latent"], releases)]
+    releases, fields = data["releases"], data["fields"]
+    aliases = {key: rules for key, rules in data["aliases"].items() if next(iter(rules.values()))[0] in fields}
+    histories = [(one, releases) for one in (aliases, data["white"], data["latent"])]
+    histories.append((fields, [one for one in releases if order(one) >= FREE]))
     for one in data["classes"].values():
         there: list[str] = []
         histories += [(one["defaults"], there), (one["aliases"], there)]

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 Cells = tuple[tuple[int, ...], ...]  # chunks x stages
 
 
+def write_lists(loaded: LoadedConfig, lists: SappLists) -> LoadedConfig:
+    """Return a config with other lists; its file is unchanged."""
+    from ms_tune.normalize.sapp import merge_sapp  # noqa: PLC0415 - `check` reads this module and writes nothing
+
+    return loaded.with_source(parse_source(merge_sapp(loaded.job, lists).text, loaded.source.path))
+
+
 class PlannedJob(Record):
     """A job as defined by its config."""
 
@@ -60,10 +67,7 @@ class PlannedJob(Record):
 
     def with_lists(self, lists: SappLists) -> LoadedConfig:
         """Return the config with other lists; the file is unchanged."""
-        from ms_tune.normalize.sapp import merge_sapp  # noqa: PLC0415 - `check` reads this module and writes nothing
-
-        merged = merge_sapp(self.loaded.job, lists)
-        return self.loaded.with_source(parse_source(merged.text, self.loaded.source.path))
+        return write_lists(self.loaded, lists)
 
     @property
     def compiled(self) -> bool:

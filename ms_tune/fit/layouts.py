@@ -8,7 +8,7 @@ from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import load
-from ms_tune.fit.job import layer_offsets
+from ms_tune.fit.job import layer_offsets, write_lists
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.layouts import Layout
 from ms_tune.records import Record
@@ -106,11 +106,8 @@ def with_layout(loaded: LoadedConfig, layout: Layout, layers: int) -> LoadedConf
     source = _apply_values(loaded, wanted)
     nothing = [[0] * layout.pipeline for _ in range(layout.chunks)]
     select, comm = (nothing if any(source.get(path) is not None for path in paths) else None for paths in keys.selects)
-    there = loaded.with_source(source)
     lists = SappLists(layer_offsets(split_evenly(layers, layout)), nothing, select, comm, swap=nothing)
-    from ms_tune.normalize.sapp import merge_sapp  # noqa: PLC0415 - `check` reads this module and writes nothing
-
-    return loaded.with_source(parse_source(merge_sapp(there.job, lists).text, source.path))
+    return write_lists(loaded.with_source(source), lists)
 
 
 def _apply_values(loaded: LoadedConfig, wanted: Mapping[KeyPath, object]) -> SourceFile:

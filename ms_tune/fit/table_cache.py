@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ms_tune.dryrun.cann_sim.environment import simulated_by
 from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.rundir import write_json
@@ -18,6 +20,7 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
 from ms_tune.fit.job import uniform_lists
 from ms_tune.native import cache_root
+from ms_tune.planning.costs import costs_of
 from ms_tune.planning.table import MOST_BYTES
 from ms_tune.planning.table_file import MOST_TEXT, read_table, table_json
 from ms_tune.records import plain_data
@@ -26,9 +29,13 @@ from ms_tune.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from typing import Any
+
+    from numpy.typing import NDArray
 
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
     from ms_tune.fit.job import PlannedJob
+    from ms_tune.planning.costs import Costs
     from ms_tune.planning.table import CostTable
 
 _FOLDER, _FORM = "fit", 6  # folder in the cache; version of the file format
@@ -42,7 +49,12 @@ class CachedTable:
     """A table from an earlier run."""
 
     table: CostTable  # without a present plan; its limit is the one of that run
-    fragment_bytes: tuple[int, ...]  # bytes reserved for fragmentation of each stage
+    fragment_bytes: NDArray[Any]  # bytes reserved for fragmentation of each stage
+
+    @property
+    def costs(self) -> Costs:
+        """Return the costs of its plans."""
+        return costs_of(self.table)
 
 
 def write_cached_table(job: PlannedJob, table: CostTable, fragments: Sequence[int]) -> None:
@@ -68,7 +80,9 @@ def read_cached_table(job: PlannedJob) -> CachedTable | None:
     # A small run can have fewer micro-batches than the job, so compare with the table's own number.
     wanted = (job.stages, job.chunks, job.first.pipeline.micro_batches)
     return (
-        CachedTable(table, fragments) if sane and (table.stages, table.chunks, table.micro_batches) == wanted else None
+        CachedTable(table, np.array(fragments, np.int64))
+        if sane and (table.stages, table.chunks, table.micro_batches) == wanted
+        else None
     )
 
 

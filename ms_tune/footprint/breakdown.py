@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
-from ms_tune.footprint.layers import find_layer, find_location, find_operator, mask_layer_number, strip_state_prefix
+from ms_tune.footprint.layers import find_layer, find_location, find_operator, strip_state_prefix
+from ms_tune.readers.scopes import mask_layer_number
 from ms_tune.records import Record
 from ms_tune.units import whole_number
 

@@ -18,7 +18,7 @@ import numpy as np
 from ms_tune.footprint.category import STATE_PREFIXES, Contents, is_collective, parse_operator
 from ms_tune.footprint.phases import CALLS, EAGER, FrameOrigin, Phase, classify_frame, phase_code
 from ms_tune.readers.memory_block import Frame, parse_users
-from ms_tune.readers.scopes import SCOPE_LAYER, ScopePass, find_pass
+from ms_tune.readers.scopes import SCOPE_LAYER, ScopePass, find_pass, mask_layer_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,18 +28,10 @@ if TYPE_CHECKING:
     from ms_tune.readers.table import Table
 
 PARAMETER = "Parameter"  # the "operator" of a named parameter of a graph
-_LAYER_OF_SCOPE, _LAYER_OF_NAME = re.compile(r"/\d+(?=-)"), re.compile(r"\.\d+(?=\.)")
 _USUAL_LAYER = re.compile(r"(?:^|\.)(layers?|blocks?|h)\.(\d+)\.")  # preferred: chunks and copies have numbers, too
 _NAME_LAYER = re.compile(r"(?:^|\.)(\w+)\.(\d+)\.")
 _WRAPPERS = re.compile(r"^(?:Gradients|Default|recompute_Default|recompute_\w+|Grad_\w+)$")
 _CELL = re.compile(r"^(\w+)-\w+$")
-
-
-@lru_cache(maxsize=262144)
-def mask_layer_number(path: str) -> str:
-    """Replace the layer number in a scope path or parameter name by ``*``."""
-    path = _LAYER_OF_SCOPE.sub("/*", path)
-    return _LAYER_OF_NAME.sub(".*", path) if "." in path else path
 
 
 def is_parameter(table: Table, row: int) -> bool:

@@ -10,12 +10,13 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
+from ms_tune.dialects.mindformers.read import read_startup
 from ms_tune.enums import YAML_DIALECTS, Dialect, SizeOrigin
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
-from ms_tune.facts.keys import BASE
 from ms_tune.facts.models import is_legacy, model_folder, model_of
 from ms_tune.facts.query import Release, load, release_for, served
 from ms_tune.job.detect import find_repository, recognise
+from ms_tune.job.includes import find_named_model, with_bases, with_model_config, with_model_folder
 from ms_tune.records import Record
 from ms_tune.source.yaml import decode, load_source, parse_source
 from ms_tune.text import msg
@@ -201,10 +202,6 @@ class Job:
         Raises:
             ConfigError: A file that it builds on cannot be read, or is outside the user's folders.
         """
-        if BASE not in self.original.data:
-            return self.original
-        from ms_tune.job.includes import with_bases  # noqa: PLC0415 - most configs have no base
-
         return with_bases(self.original)
 
     @cached_property
@@ -218,8 +215,6 @@ class Job:
         whole, (path, assumes) = self.merged, self.sizes_from
         if path is None and not assumes and model_folder(whole.data) is None:
             return whole
-        from ms_tune.job.includes import find_named_model, with_model_config, with_model_folder  # noqa: PLC0415 - as above
-
         if path is not None:
             if not self.reads_model_config:
                 raise no_model_config(self.original.path)
@@ -336,8 +331,7 @@ class Job:
     @cached_property
     def startup(self) -> Startup:
         """Return settings that many checks need, as MindFormers' static graph resolves them."""
-        startup: Startup = self.part("read").read_startup(self)
-        return startup
+        return read_startup(self)
 
     @cached_property
     def plan(self) -> LayerPlan:

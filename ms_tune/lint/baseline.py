@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.encode import SCHEMA_VERSION, json_text, schema_version_of
 from ms_tune.errors import ConfigError, reason_of
+from ms_tune.records import Record
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(Record):
     """The known findings: the count of each fingerprint in each file, by the file's path relative to ``folder``."""
 
     folder: Path
@@ -93,6 +91,8 @@ _WORDS = 200  # characters of the location's text that are included
 
 def fingerprints(text: str, findings: Iterable[Diagnostic]) -> list[tuple[str, int]]:
     """Return for each finding its fingerprint, and its number among equal fingerprints in the file (from 1)."""
+    import hashlib  # noqa: PLC0415 - slow to import, and few runs need it
+
     counts: Counter[str] = Counter()
     found = []
     for finding in findings:

@@ -21,6 +21,7 @@ from ms_tune.diagnostics import Category, Family, Severity
 from ms_tune.dialects.check_context import FixRule, parse_path
 from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.facts.query import data_folder
+from ms_tune.lint.expressions import find_schema_error
 from ms_tune.records import Record
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Text, msg
@@ -230,14 +231,11 @@ def read_checklist(path: Path) -> Checklist:
     Raises:
         ConfigError: The file is not a checklist.
     """
-    import jsonschema  # noqa: PLC0415 - slow to import, and not needed for built-in checklists
-
-    from ms_tune.lint.rows import entries_of, row_of  # noqa: PLC0415 - as above
+    from ms_tune.lint.rows import entries_of, row_of  # noqa: PLC0415 - Python's parser is slow to import
 
     source = load_source(path)
     schema = json.loads((data_folder(FOLDER) / "schema.json").read_text(encoding="utf-8"))
-    validator = jsonschema.Draft202012Validator(_user_schema(schema))
-    error = jsonschema.exceptions.best_match(validator.iter_errors(source.data))
+    error = find_schema_error(source.data, _user_schema(schema))
     if error is not None:
         raise source.wrong(tuple(error.absolute_path), msg("lint.checklist.invalid", problem=error.message))
     checks = []

@@ -108,11 +108,11 @@ def _together(found: Iterable[Diagnostic], further: Iterable[Diagnostic]) -> tup
     return tuple(sorted(every.values(), key=lambda finding: (finding.location.start, finding.id)))
 
 
-def load_code(path: Path, text: str | None, *, named: bool, version: str | None) -> CodeFile | Message:
+def load_code(path: Path | None, text: str | None, *, named: bool, version: str | None) -> CodeFile | Message:
     """Read a file whose name shows that it is not a config; return a message if ms-tune does not check it.
 
     Args:
-        path: The file.
+        path: The file; None for the settings of the process that ms-tune runs in.
         text: Its content; None to read it.
         named: Whether the user named it.
         version: The release of MindSpeed-LLM or MindSpeed-MM to check programs for, if the user named one.
@@ -120,6 +120,8 @@ def load_code(path: Path, text: str | None, *, named: bool, version: str | None)
     Raises:
         ConfigError: The file cannot be read.
     """
+    if path is None:
+        return _code_of(from_process(os.environ).source(), built_in_code()[ENVIRONMENT])
     if path.suffix == ".py":
         if text is None and not named and not any(word in path.read_bytes() for word in _WORDS):
             return msg("lint.not-training-code")
@@ -131,11 +133,6 @@ def load_code(path: Path, text: str | None, *, named: bool, version: str | None)
     if named or _sets_known(environment):
         return _code_of(environment.source(), built_in_code()[ENVIRONMENT])
     return msg("lint.not-an-environment")
-
-
-def load_process_environment() -> CodeFile:
-    """Return the settings of the process that ms-tune runs in."""
-    return _code_of(from_process(os.environ).source(), built_in_code()[ENVIRONMENT])
 
 
 def _load_python(path: Path, text: str) -> CodeFile | Message:

@@ -10,11 +10,13 @@ from operator import eq, ge, gt, le, lt, ne
 
 from ms_tune.diagnostics import Category, Diagnostic, Related, Severity, dotted, last_key
 from ms_tune.dialects.check_context import CheckContext, CodeSource, Violation
+from ms_tune.errors import trace_of
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.query import Release, default_release, order, release_or_default
 from ms_tune.job import Job
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.expressions import Scope, evaluate, find_refused, is_true
+from ms_tune.lint.fix import fix_of, proved
 from ms_tune.lint.settings import TOO_MANY
 from ms_tune.lint.survey import find_oddities
 from ms_tune.text import Language, Message, lookup, msg
@@ -89,8 +91,6 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
         return ()
     found.sort(key=lambda finding: (finding.location.start, finding.id))
     if any(finding.fix for finding in found):
-        from ms_tune.lint.fix import proved  # noqa: PLC0415 - most files need no fixes
-
         return proved(job.without_base.source, found)
     return tuple(found)
 
@@ -172,8 +172,6 @@ def _finding(check: Check, job: Job, violation: Violation) -> Diagnostic:
     ]
     fix, unfixable = None, None
     if check.fixes or violation.changes or check.severity is Severity.ERROR:
-        from ms_tune.lint.fix import fix_of  # noqa: PLC0415 - most files need no fixes
-
         fix, unfixable = fix_of(check, job, violation, params)
     finding = Diagnostic(
         id=check.id,
@@ -203,8 +201,6 @@ def _try(text: Text, params: frozenset[str]) -> None:
 
 
 def _broken(check: Check, source: SourceFile, error: Exception) -> Diagnostic:
-    import traceback  # noqa: PLC0415 - start-up time
-
     params = {"id": check.id, "name": check.name, "error": f"{type(error).__name__}: {error}"}
     return Diagnostic(
         id="MST001",
@@ -214,7 +210,7 @@ def _broken(check: Check, source: SourceFile, error: Exception) -> Diagnostic:
         path=(),
         location=source.nearest(()).value,
         message=Message("", params, lookup("lint.internal-error")),
-        trace="".join(traceback.format_exception(error)),
+        trace=trace_of(error),
     )
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from jsonschema import ValidationError
+
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext
 
@@ -225,10 +227,13 @@ def _item(value: object, index: object) -> object:
     return value[index] if is_there else UNKNOWN  # type: ignore[index]  # mypy does not see what `is_there` says
 
 
-def _meets_schema(value: object, schema: Any) -> bool:  # noqa: ANN401 - a JSON Schema
+def find_schema_error(value: object, schema: Any) -> ValidationError | None:  # noqa: ANN401 - a JSON Schema
+    """Return the most relevant error of a value by a schema, if there is one."""
     import jsonschema  # noqa: PLC0415 - slow to import, and only used by users' own checklists
 
-    return value is UNKNOWN or bool(jsonschema.Draft202012Validator(schema).is_valid(value))
+    validator = jsonschema.Draft202012Validator(schema)
+    error: ValidationError | None = jsonschema.exceptions.best_match(validator.iter_errors(value))
+    return error
 
 
 # The functions that an expression may call, with their minimum and maximum number of arguments; 0 for those of conditions.
@@ -248,7 +253,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., object], int, int]] = {
     "number": (_number, 1, 1),
     "numeral": (lambda value: isinstance(value, str) and is_numeral(value), 1, 1),
     "on": (is_true, 1, 1),
-    "schema": (_meets_schema, 0, 0),
+    "schema": (lambda value, schema: value is UNKNOWN or find_schema_error(value, schema) is None, 0, 0),
     "size": (parse_size, 1, 1),
     "text": (lambda value: value if isinstance(value, str) else UNKNOWN, 1, 1),
     "tuple": (lambda *values: values, 0, 0),

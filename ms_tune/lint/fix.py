@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Fix, Severity, TextEdit, last_key
 from ms_tune.dialects.check_context import CodeSource
@@ -17,6 +16,7 @@ from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import MISSING, parse_source
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -236,9 +236,9 @@ def title_of(change: ValueChange) -> Message:
     return msg(f"lint.fix.{change.kind.value}", key=key, value=value)
 
 
-_REST_OF_LINE = re.compile(r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\r|\n)")
-_BETWEEN = re.compile(r"[ \t]*:(?:[ \t]+|[ \t]*(?:#[^\r\n]*)?[\r\n]\s*)(?:#[^\r\n]*\s*)*")
-_LINE_START = re.compile(r"^(?=[^\r\n])", re.MULTILINE)
+_REST_OF_LINE = r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\r|\n)"
+_BETWEEN = r"[ \t]*:(?:[ \t]+|[ \t]*(?:#[^\r\n]*)?[\r\n]\s*)(?:#[^\r\n]*\s*)*"
+_LINE_START = r"(?m)^(?=[^\r\n])"
 
 
 def move(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[ValueChange, ...], tuple[TextEdit, ...]]:
@@ -259,7 +259,7 @@ def move(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[Val
     if inner < indent or block.start < after <= end:
         raise EditRefusedError(msg("edits.not-a-line"))
     text = source.text[block.start : end]
-    further_in = _LINE_START.sub(" " * (inner - indent), text)
+    further_in = re.sub(_LINE_START, " " * (inner - indent), text)
     changes = (ValueChange(ChangeKind.REMOVE_KEY, path), ValueChange(ChangeKind.ADD_KEY, target, source.get(path)))
     return changes, (block, TextEdit(after, after, further_in))
 
@@ -269,7 +269,7 @@ def _find_position(source: SourceFile, path: KeyPath) -> Position:
     position = source.position(path)
     if position is None or position.key is None:
         raise EditRefusedError(msg("edits.no-such-place"))
-    if position.uses or not _BETWEEN.fullmatch(source.text, position.key.end, position.value.start):
+    if position.uses or not re.compile(_BETWEEN).fullmatch(source.text, position.key.end, position.value.start):
         raise EditRefusedError(msg("edits.shared"))
     return position
 
@@ -277,7 +277,7 @@ def _find_position(source: SourceFile, path: KeyPath) -> Position:
 def _lines(source: SourceFile, position: Position) -> tuple[TextEdit, int, int]:
     """Return the edit that removes the lines of a key and its value, their indentation, and the offset after them."""
     text, key = source.text, position.key
-    rest = _REST_OF_LINE.match(text, position.value.end)
+    rest = re.compile(_REST_OF_LINE).match(text, position.value.end)
     if key is None or rest is None:
         raise EditRefusedError(msg("edits.not-a-line"))
     start = max(text.rfind("\n", 0, key.start), text.rfind("\r", 0, key.start)) + 1

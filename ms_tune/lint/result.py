@@ -9,6 +9,7 @@ from functools import lru_cache
 from operator import itemgetter
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.lint.baseline import fingerprints
 from ms_tune.lint.settings import Selection
 from ms_tune.records import Record
 
@@ -62,8 +63,6 @@ class FileReport(Record):
 
     def fingerprints(self) -> list[tuple[str, int]]:
         """Return an identifier for each finding, which stays the same if the finding moves in the file."""
-        from ms_tune.lint.baseline import fingerprints  # noqa: PLC0415 - needed by few formats, and hashlib is slow to import
-
         return fingerprints(self.text, self.findings)
 
 

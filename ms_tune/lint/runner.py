@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import gc
+import glob
 import os
 from functools import cache, partial
 from pathlib import Path
 
+from ms_tune.dialects.mindspeed_mm import detect as multimodal
 from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.errors import ConfigError, ForeignFileError, MsTuneError, UnsupportedError, UsageError
+from ms_tune.errors import ConfigError, ForeignFileError, MsTuneError, UnsupportedError, UsageError, shell_line
 from ms_tune.facts.query import Release, served
 from ms_tune.job import Job, ModelFile, no_model_config
 from ms_tune.job.detect import count_keys, is_fragment
+from ms_tune.lint.baseline import Baseline, load_baseline
 from ms_tune.lint.checklist import built_in, built_in_code, built_in_form, combined, read_checklist
 from ms_tune.lint.engine import concerns, job_of, run_checks
+from ms_tune.lint.fix import Gate, apply_fixes, restrict_fixes
 from ms_tune.lint.result import FileReport, LintReport, LintRequest, Skipped
 from ms_tune.lint.settings import (
     PROFILES,
@@ -24,8 +28,10 @@ from ms_tune.lint.settings import (
     load_settings,
     settings_for,
 )
+from ms_tune.lint.suppress import suppress
 from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
+from ms_tune.source.atomic_write import write_back
 from ms_tune.source.yaml import decode, load_source, parse_source
 from ms_tune.text import Message, msg
 
@@ -34,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ms_tune.diagnostics import Diagnostic, KeyPath
-    from ms_tune.lint.baseline import Baseline
     from ms_tune.lint.checklist import Check, Checklist
     from ms_tune.lint.code_files import CodeFile
     from ms_tune.source.yaml import SourceFile
@@ -106,19 +111,15 @@ def lint_files(
     settings = named or settings_for(Path.cwd())
     old, baseline = settings.baseline if request.baseline is True else request.baseline, None
     if old:
-        from ms_tune.lint.baseline import load_baseline  # noqa: PLC0415 - seldom needed
-
         baseline = load_baseline(old)
     run = LintRun(request, named, baseline)
     targets, skipped = discover(list(map(str, files)), named, trusted=not request.skip_unknown)
     outcomes = check_files(targets, run, on_progress)
     if request.environment:
-        from ms_tune.lint.code_files import load_process_environment  # noqa: PLC0415 - as above
-
-        code, folder = load_process_environment(), Path.cwd()
-        checked = CheckedFile(code.job, code.release, code.notes, code)
-        around = run.settings or settings_for(folder)
-        outcomes.append(_select_checks(checked, folder / code.job.original.path.name, run, around).report())
+        around = run.settings or settings_for(Path.cwd())
+        checked = _load_code(None, None, LintTarget(STDIN, named=True), request, around)
+        if isinstance(checked, CheckedFile):
+            outcomes.append(_select_checks(checked, Path.cwd() / checked.job.original.path.name, run, around).report())
     unreadable = tuple([one for one in outcomes if isinstance(one, MsTuneError)])
     unwritten = tuple(_write_files(outcomes, targets, run)) if request.write else ()
     return LintReport(
@@ -134,8 +135,6 @@ def _write_files(
     outcomes: list[FileReport | Skipped | MsTuneError], targets: Sequence[LintTarget], run: LintRun
 ) -> Iterator[MsTuneError]:
     """Write the fixed files and yield the errors. Files that were not written get their findings before the fixes."""
-    from ms_tune.source.atomic_write import write_back  # noqa: PLC0415 - seldom needed
-
     for position, report in enumerate(outcomes):
         if isinstance(report, FileReport) and report.original is not None:
             try:
@@ -185,8 +184,6 @@ def _find_files(names: Sequence[str]) -> Iterator[tuple[Path, bool]]:
         elif path.is_dir():
             yield from _walk(path)
         elif not os.path.lexists(path) and _MAGIC & set(name):
-            import glob  # noqa: PLC0415 - start-up time
-
             matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - the name may be absolute
             if not matches:
                 raise UsageError(msg("lint.empty-glob", pattern=name))
@@ -328,8 +325,6 @@ def _choose_dialect(job: Job, named: Dialect | None, notes: list[Message], *, is
     """
     found, values, path = job.recognition, job.merged.data, job.original.path
     if named in (None, Dialect.MINDSPEED_MM) and found.dialect is None:
-        from ms_tune.dialects.mindspeed_mm import detect as multimodal  # noqa: PLC0415 - start-up time
-
         is_fsdp2 = multimodal.is_config(values) and found.foreign in (None, Dialect.MINDSPEED_MM.value)
         if is_fsdp2 or multimodal.is_tools(values):
             return Dialect.MINDSPEED_MM
@@ -348,12 +343,12 @@ def _choose_dialect(job: Job, named: Dialect | None, notes: list[Message], *, is
 
 
 def _load_code(
-    path: Path, text: str | None, target: LintTarget, request: LintRequest, settings: ProjectSettings
+    path: Path | None, text: str | None, target: LintTarget, request: LintRequest, settings: ProjectSettings
 ) -> CheckedFile | Skipped:
-    """Return environment settings, a launch script or Python code likewise."""
+    """Return environment settings, a launch script or Python code likewise; without a path, the variables of this process."""
     from ms_tune.lint.code_files import load_code  # noqa: PLC0415 - slow imports
 
-    if request.model_config is not None and target.named:
+    if path is not None and target.named and request.model_config is not None:
         raise no_model_config(path)
     version = request.framework_version or settings.version
     code = load_code(path, text, named=target.named, version=version)
@@ -370,9 +365,7 @@ def _leave_out(target: LintTarget, message: Message, hint: str, **params: str) -
     """
     if not target.named:
         return Skipped(target.path, message)
-    import shlex  # noqa: PLC0415 - start-up time
-
-    command = f"ms-tune lint {shlex.quote(str(target.path))}"
+    command = shell_line("ms-tune", "lint", str(target.path))
     raise ForeignFileError(message, msg(hint, command=command, **params), path=target.path)
 
 
@@ -423,8 +416,6 @@ class CheckedFile(Record):
         broken = tuple([one for one in found if one.trace])
         findings, ignored, baselined = tuple([one for one in found if not one.trace]), 0, 0
         if _IGNORES in source.text:
-            from ms_tune.lint.suppress import suppress  # noqa: PLC0415 - most files have no such comment
-
             names = ids_by_name(_all_checks(self.checklists))
             findings, ignored = suppress(source, findings, names, {check.id for check in chosen})
         if selection.severities:
@@ -445,8 +436,6 @@ class CheckedFile(Record):
 
     def fix(self, *, unsafe: bool) -> FileReport:
         """Fix the file as requested and return the findings after it."""
-        from ms_tune.lint.fix import Gate, apply_fixes  # noqa: PLC0415 - seldom asked for
-
         source = self.job.without_base.source
         has_keys = self.code is None and self.job.dialect in YAML_DIALECTS
         known, unknown = count_keys(self.job.merged.data, self.job.dialect) if has_keys else (0, 0)
@@ -478,8 +467,6 @@ class CheckedFile(Record):
         return self.with_source(source).report().findings
 
     def _restrict_fixes(self, found: tuple[Diagnostic, ...], checks: Iterable[Check]) -> tuple[Diagnostic, ...]:
-        from ms_tune.lint.fix import restrict_fixes  # noqa: PLC0415 - seldom needed
-
         by_id, job = {check.id: check for check in checks}, self.job
         profile = self.selection.profile or PROFILES[0]
 

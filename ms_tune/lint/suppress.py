@@ -8,7 +8,6 @@ is a finding itself, or it would outlive its reason.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -19,15 +18,16 @@ from ms_tune.records import Record
 from ms_tune.source.yaml_nodes import Document, Loader, offsets
 from ms_tune.text import Message, lookup, msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from ms_tune.source.yaml import SourceFile
 
 # The whole comment from its last `#` on; `#` counts at the start of a line or after a space, as in YAML.
-_COMMENT = re.compile(r"(?<![^\s])#[ \t]*ms-tune:(?P<words>[^\r\n#]*)")
-_DIRECTIVE = re.compile(r"\s*(?P<verb>ignore|file-ignore)\[(?P<names>[^\]]*)\](?P<reason>.*)")
-_NAME = re.compile(r"[^\s,]+")
+_COMMENT = r"(?<![^\s])#[ \t]*ms-tune:(?P<words>[^\r\n#]*)"
+_DIRECTIVE = r"\s*(?P<verb>ignore|file-ignore)\[(?P<names>[^\]]*)\](?P<reason>.*)"
+_NAME = r"[^\s,]+"
 
 
 class Directive(Record):
@@ -57,7 +57,7 @@ def suppress(
     quoted = source.quoted() if isinstance(source, CodeSource) else _quoted(source.text)
     directives: list[Directive] = []
     complaints: list[Diagnostic] = []
-    for match in _COMMENT.finditer(source.text):
+    for match in re.finditer(_COMMENT, source.text):
         if any(start <= match.start() < end for start, end in quoted):
             continue
         directive = _directive(match, lines)
@@ -83,11 +83,11 @@ def _quoted(text: str) -> list[tuple[int, int]]:
 
 
 def _directive(match: re.Match[str], lines: Document) -> Directive | None:
-    found = _DIRECTIVE.fullmatch(match["words"])
+    found = re.fullmatch(_DIRECTIVE, match["words"])
     if found is None:
         return None
     start = match.start("words") + found.start("names")
-    names = [(name[0], start + name.start()) for name in _NAME.finditer(found["names"])]
+    names = [(name[0], start + name.start()) for name in re.finditer(_NAME, found["names"])]
     if not names:
         return None
     span = lines.span(match.start(), match.end())

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import BlockKind, MemoryCategory
 from ms_tune.footprint.category import CONTENTS
-from ms_tune.footprint.layers import find_location, find_operator, mask_layer_number
+from ms_tune.footprint.layers import find_location, find_operator
+from ms_tune.readers.scopes import mask_layer_number
 from ms_tune.records import Record
 
 if TYPE_CHECKING:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.dialects import MINDFORMERS, MINDSPEED_MS
 from ms_tune.enums import RecomputeMode
@@ -14,11 +12,14 @@ from ms_tune.facts.query import VERSIONS
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.readers.lines import find_logs
 from ms_tune.readers.recompute_log import PLACEMENT, LoggedRecompute, read_lines, read_recompute_log
+from ms_tune.records import Record
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import TypeAlias
 
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.job import Job
@@ -30,8 +31,7 @@ COMM = "select comm recompute"
 Wanted: TypeAlias = "dict[tuple[str, int], list[object]]"
 
 
-@dataclass(frozen=True, slots=True)
-class LogDifference:
+class LogDifference(Record):
     """One difference between the plan and a log."""
 
     log: Path
@@ -142,8 +142,7 @@ class LogVerdict(str, Enum):
 _AGREES = (LogVerdict.SAME, LogVerdict.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerState:
+class LayerState(Record):
     """One layer: its plan and its log lines."""
 
     plan: LayerSpec
@@ -153,8 +152,7 @@ class LayerState:
     known: bool = True  # false if a line is missing for an operator that the model may not have
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Record):
     """Comparison of a plan with the logs of a job."""
 
     plan: LayerPlan
@@ -189,7 +187,7 @@ def compare_logs(job: Job, paths: Sequence[Path]) -> Compared:
     result = compare_plan(plan, logs)
     if result.verdict is LogVerdict.DIFFERS:
         why = tuple(_explain_difference(result, job))
-        result = replace(result, why=why)
+        result = result._replace(why=why)
     return result
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.errors import UsageError
+from ms_tune.dialects.remedy import describe
+from ms_tune.errors import ExitCode, UsageError
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
@@ -35,8 +36,6 @@ def normalize_recompute(job: Job) -> LayerPlan:
         return plan
     problems = list(plan.problems)
     if plan.failure is not None and job.remedy:
-        from ms_tune.dialects.remedy import describe  # noqa: PLC0415 - only for invalid configs
-
         problems[0] = problems[0]._replace(help=describe(job.remedy))
     for number, one in enumerate(job.source.duplicates, 1 if plan.failure else 0):
         key, lines = ".".join(map(str, one.path)), {"first": one.first.line, "again": one.second.line}
@@ -65,3 +64,8 @@ def choose_layers(plan: LayerPlan, stage: int | None, layer: int | None) -> Sequ
 def list_warnings(problems: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Return the problems with a severity above info."""
     return [problem for problem in problems if problem.severity is not Severity.INFO]
+
+
+def exit_code_of(problems: Iterable[Diagnostic]) -> ExitCode:
+    """Return the exit code of a command that shows these problems."""
+    return ExitCode.FINDINGS if list_warnings(problems) else ExitCode.OK

@@ -7,7 +7,6 @@ integers; times are in any unit, the same for the whole table.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
@@ -15,6 +14,7 @@ from ms_tune.planning.schedule import Schedule, why_refused
 from ms_tune.records import Record
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -37,7 +37,7 @@ IN_CELL = (
 )
 
 
-class LayerCost(NamedTuple):
+class LayerCost(Record):
     """Costs of a layer with one recompute mode."""
 
     activation_bytes: int  # kept per micro-batch between its forward and its backward pass

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain, count, repeat
-from typing import TYPE_CHECKING
 
 from ms_tune.errors import TraceError, nearby, reason_of
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path

@@ -15,6 +15,11 @@ from ms_tune.readers.lines import reading
 from ms_tune.text import msg
 from ms_tune.units import GIB, MIB
 
+try:
+    import resource
+except ModuleNotFoundError:  # not on every system
+    resource = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -137,12 +142,10 @@ def _silence_interpreter() -> Iterator[None]:
 def _bounded_memory(most: int) -> Iterator[None]:
     # A pickle of ten bytes may request tens of gigabytes. Only Linux can limit the memory.
     try:
-        import resource  # noqa: PLC0415 - not on every system
-
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a user's file
             now = int(file.read().split()[0]) * resource.getpagesize()
         before = resource.getrlimit(resource.RLIMIT_AS)
-    except (ImportError, OSError):
+    except (AttributeError, OSError):
         yield
         return
     limit = now + most

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.readers.lines import find_lines, parse_rank, read_line_blocks, reading
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
+    from typing import TypeVar
 
-_Key = TypeVar("_Key")
+    _Key = TypeVar("_Key")
 
 _MAX_LINES = 50_000  # lines of layers per run
 _MAX_RUNS = 16
@@ -58,19 +58,19 @@ class LogLine(Record):
     damaged: bool = False  # the line is cut off, or another one runs into it
 
 
-@dataclass(frozen=True, slots=True)
 class LoggedRecompute:
     """The settings of the layers of one run; each name with its different values, in order."""
 
-    # The lists by their names in the log, such as `Formative select_recompute`.
-    lists: dict[str, tuple[LogLine, ...]] = field(default_factory=dict)
-    # The setting of each layer: by its name (`full recompute`) and the layer's number.
-    layers: dict[tuple[str, int], tuple[LogLine, ...]] = field(default_factory=dict)
-    sections: dict[str, LogLine] = field(default_factory=dict)  # the sections of the job's config, by name
-    # Numbers of lines that are cut off after their beginning.
-    damaged: list[int] = field(default_factory=list)
-    # The number of the last line of all, also if it is not kept because it repeats another one or is a remark.
-    last: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        # The lists by their names in the log, such as `Formative select_recompute`.
+        self.lists: dict[str, tuple[LogLine, ...]] = {}
+        # The setting of each layer: by its name (`full recompute`) and the layer's number.
+        self.layers: dict[tuple[str, int], tuple[LogLine, ...]] = {}
+        self.sections: dict[str, LogLine] = {}  # the sections of the job's config, by name
+        # Numbers of lines that are cut off after their beginning.
+        self.damaged: list[int] = []
+        # The number of the last line of all, also if it is not kept because it repeats another one or is a remark.
+        self.last: list[int] = []
 
     @property
     def numbers(self) -> list[int]:

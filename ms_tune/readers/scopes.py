@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 
 # A list of cells also splits a pipeline's micro-batches (mindspore/nn/wrap/cell_wrapper.py, 2.9): these are not layers.
 SCOPE_LAYER = re.compile(r"(?:^|/)(?!micro_inputs-)(\w+)-\w+/(\d+)-\w+")
 _ROOTS = ("Default/", "Gradients/", "recompute_")  # mindspore/profiler/common/constant.py, 2.9
 _OWNER = re.compile(r"(?:^|/)(\w+)-\w+$")
+_LAYER_OF_SCOPE, _LAYER_OF_NAME = re.compile(r"/\d+(?=-)"), re.compile(r"\.\d+(?=\.)")
 
 
 class ScopePass(str, Enum):
@@ -55,3 +57,10 @@ def shorten_scope(name: str) -> str:
     layer, operator = split_layer(path), path.split("/")[-2 if launch else -1]
     way = "Gradients/" if find_pass(path) is ScopePass.BACKWARD else ""
     return f"{way}{f'{layer[1]}.{layer[2]}' if layer else '…'}/{operator}"
+
+
+@lru_cache(maxsize=262144)
+def mask_layer_number(path: str) -> str:
+    """Replace the layer number in a scope path or parameter name by ``*``."""
+    path = _LAYER_OF_SCOPE.sub("/*", path)
+    return _LAYER_OF_NAME.sub(".*", path) if "." in path else path

@@ -51,11 +51,8 @@ def folds() -> bool:
 
 def terminal_width() -> int:
     """Return the columns of the terminal, or a good width for a file."""
-    if folds():
-        import shutil  # noqa: PLC0415 - slow to import, only needed on a terminal
-
-        return shutil.get_terminal_size((_FALLBACK, 24)).columns
-    return _FALLBACK
+    wanted = os.environ.get("COLUMNS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) else width_of(sys.stdout) or _FALLBACK
 
 
 def width_of(stream: TextIO) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from difflib import unified_diff
 from functools import partial
 from itertools import groupby, pairwise
 from operator import attrgetter
@@ -12,6 +13,7 @@ from ms_tune.dialects import MEGATRON, PlanIssue, Warned
 from ms_tune.encode import record_json
 from ms_tune.enums import RecomputeMode
 from ms_tune.report.console import SEVERITY_COLOURS, pad, table_lines, terminal_width, text_width
+from ms_tune.source.edit_values import spell_value
 from ms_tune.source.yaml import nest_values
 
 TYPE_CHECKING = False
@@ -43,13 +45,17 @@ def log_text(plan: LayerPlan) -> str:
 
 def write_difference(path: Path, old: str, new: str, console: Console) -> None:
     """Print the changes that ``--write`` would make as a unified diff; nothing without changes."""
-    from difflib import unified_diff  # noqa: PLC0415 - start-up time
-
     name = path.as_posix()
     lines = unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), name, name)
     shown = [line.rstrip("\r\n") for line in lines]
     if shown:
         console.write("\n".join(shown))
+
+
+def write_files(plan: LayerPlan, console: Console) -> None:
+    """Print the other files that a plan was read from."""
+    for file in plan.read_from:
+        console.note(console.text("normalize.read-from", file=file))
 
 
 def write_plan(
@@ -312,8 +318,6 @@ def conversion_yaml(values: Mapping[str, object]) -> str:
 
 
 def _yaml_lines(section: Mapping[str, object], indent: str) -> list[str]:
-    from ms_tune.source.edit_values import spell_value  # noqa: PLC0415 - not needed to show a plan
-
     lines = []
     for key, value in section.items():
         name = key if key.isidentifier() else spell_value(key, _QUOTE)

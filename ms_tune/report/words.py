@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.report.console import Console, fold, pad, terminal_width
@@ -11,6 +10,7 @@ from ms_tune.text import Message, msg
 from ms_tune.units import GIB, KIB, MIB, gib, mib, short_gib
 from ms_tune.verdict.outcome import Fit, Verdict
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 

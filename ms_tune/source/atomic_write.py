@@ -8,19 +8,22 @@ gives the reason. Writing in place would also keep the owner, but an interrupted
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
-import tempfile
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError, reason_of
 from ms_tune.text import msg
 
+try:
+    import fcntl
+except ModuleNotFoundError:  # in a browser, which has no locks
+    fcntl = None  # type: ignore[assignment]
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 _BOM = b"\xef\xbb\xbf"
 # Suffix of temporary files. One left by a killed process is removed by the next write to the same folder.
@@ -47,11 +50,11 @@ def replacement(path: Path, before: Callable[[], None] = lambda: None, *, parent
             path.parent.mkdir(parents=True, exist_ok=True)
         old = _replaceable(path)
         _remove_leftovers(path.parent)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:_LONGEST]}.", suffix=PART, dir=path.parent)
-        part = Path(name)
+        part = path.parent / f".{path.name[:_LONGEST]}.{os.urandom(6).hex()}{PART}"
+        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # tempfile is slow to import
         try:
             with os.fdopen(handle, "rb") as file:
-                with suppress(OSError):  # file system without locks: leftovers are not removed
+                with suppress(OSError, AttributeError):  # without locks, leftovers are not removed
                     fcntl.flock(file, fcntl.LOCK_EX)
                 yield part
                 _make_like(file.fileno(), path, old)

@@ -26,20 +26,18 @@ if TYPE_CHECKING:
     from ms_tune.source.yaml import Position, SourceFile
 
 # Possible text between a key and its value: the colon, anchors, tags, blanks and comments.
-_BETWEEN = re.compile(r"[ \t]*:(?:\s+|#[^\r\n]*|[&!][^\s,\[\]{}]*)*")
-_HEAD = re.compile(r"[ \t]*:(?:[ \t]+[&!][^\s,\[\]{}]*)*")
-_REST_OF_LINE = re.compile(r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
-_COMMA = re.compile(r"\s*,[ \t]*")
-_COMMA_BEFORE = re.compile(r"\s*,\s*\Z")
-_LINE_BREAK = re.compile("\r\n|\r|\n")
+_BETWEEN = r"[ \t]*:(?:\s+|#[^\r\n]*|[&!][^\s,\[\]{}]*)*"
+_HEAD = r"[ \t]*:(?:[ \t]+[&!][^\s,\[\]{}]*)*"
+_REST_OF_LINE = r"[ \t]*(?:(?<=[ \t])#[^\r\n]*)?(?:\r\n|\r|\n|\Z)"
+_COMMA = r"\s*,[ \t]*"
+_COMMA_BEFORE = r"\s*,\s*\Z"
+_LINE_BREAK = "\r\n|\r|\n"
 # Text between a key and a value that starts on a later line: the colon, then comment lines and empty lines.
-_TO_NEXT_LINE = re.compile(
-    r"[ \t]*:(?=[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))(?P<rest>(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))*)[ \t]*"
-)
-_END_OF_LINE = re.compile(r"[ \t]*(?:\r\n|\r|\n|\Z)")
-_ANCHOR = re.compile(r"(?:^|[\s,\[{])&[^\s,\[\]{}]")
-COMMENT = re.compile(r"(?:^|\s)#")
-_PLAIN_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_./\\-]*")
+_TO_NEXT_LINE = r"[ \t]*:(?=[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))(?P<rest>(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))*)[ \t]*"
+_END_OF_LINE = r"[ \t]*(?:\r\n|\r|\n|\Z)"
+_ANCHOR = r"(?:^|[\s,\[{])&[^\s,\[\]{}]"
+COMMENT = r"(?:^|\s)#"
+_PLAIN_TEXT = r"[A-Za-z_][A-Za-z0-9_./\\-]*"
 
 
 class EditRefusedError(Exception):
@@ -170,7 +168,7 @@ def _same(value: object, text: str) -> bool:
 def _spell_text(value: str, old: str) -> str:
     if old[:1] == "'":
         return "'" + value.replace("'", "''") + "'"
-    if old[:1] != '"' and _PLAIN_TEXT.fullmatch(value) and yaml.safe_load(value) == value:
+    if old[:1] != '"' and re.fullmatch(_PLAIN_TEXT, value) and yaml.safe_load(value) == value:
         return value
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -223,7 +221,7 @@ def _place(source: SourceFile, path: KeyPath) -> Position:
     if position.uses:
         _refuse("shared")
     key = position.key
-    if key is not None and not _BETWEEN.fullmatch(source.text, key.end, position.value.start):
+    if key is not None and not re.compile(_BETWEEN).fullmatch(source.text, key.end, position.value.start):
         _refuse("shared")  # merged from another mapping, or a form such as `? key`
     return position
 
@@ -238,7 +236,7 @@ def _remove_key(source: SourceFile, path: KeyPath) -> tuple[TextEdit, ...]:
     if text[parent.definition.start : parent.definition.start + 1] == "{":
         return (_remove_from_flow(text, start, end, parent.definition.start),)
     begin = _line_start(text, start)
-    rest = _REST_OF_LINE.match(text, end)
+    rest = re.compile(_REST_OF_LINE).match(text, end)
     if text[begin:start].strip(" ") or rest is None:
         _refuse("not-a-line")
     removal = TextEdit(begin, rest.end(), "")
@@ -248,17 +246,17 @@ def _remove_key(source: SourceFile, path: KeyPath) -> tuple[TextEdit, ...]:
     # The last key of its section: write `{}`, because an empty section would be null.
     if parent.key is None:
         _refuse("last-key")
-    head = _HEAD.match(text, parent.key.end)
+    head = re.compile(_HEAD).match(text, parent.key.end)
     if head is None:
         _refuse("last-key")
     return TextEdit(head.end(), head.end(), " {}"), removal
 
 
 def _remove_from_flow(text: str, start: int, end: int, opened: int) -> TextEdit:
-    after = _COMMA.match(text, end)
+    after = re.compile(_COMMA).match(text, end)
     if after:
         return TextEdit(start, after.end(), "")
-    before = _COMMA_BEFORE.search(text, opened + 1, start)
+    before = re.compile(_COMMA_BEFORE).search(text, opened + 1, start)
     return TextEdit(before.start() if before else start, end, "")
 
 
@@ -281,9 +279,9 @@ def _set_value(source: SourceFile, path: KeyPath, raw: str) -> tuple[TextEdit, .
         return (TextEdit(span.start, span.end, blank + raw),)
     below = position.key is not None and position.key.end_line != span.line
     if (below or span.line != span.end_line) and text[span.start] not in "{['\"":
-        if COMMENT.search(text, span.start, span.end):
+        if re.compile(COMMENT).search(text, span.start, span.end):
             _refuse("several-lines")
-        if _ANCHOR.search(text, span.start, span.end):
+        if re.compile(_ANCHOR).search(text, span.start, span.end):
             _refuse("shared")
         if position.key is not None:
             return pull_up(text, position, raw)
@@ -297,8 +295,8 @@ def pull_up(text: str, position: Position, raw: str) -> tuple[TextEdit, ...]:
         EditRefusedError: Those lines contain more than the value.
     """
     assert position.key is not None  # noqa: S101 - checked by the caller
-    between = _TO_NEXT_LINE.fullmatch(text, position.key.end, position.value.start)
-    rest = _END_OF_LINE.match(text, position.value.end)
+    between = re.compile(_TO_NEXT_LINE).fullmatch(text, position.key.end, position.value.start)
+    rest = re.compile(_END_OF_LINE).match(text, position.value.end)
     if between is None or rest is None:
         if rest is None:
             raise MoreOnLinesError(msg("edits.several-lines"))
@@ -331,11 +329,11 @@ def _add_key(source: SourceFile, path: KeyPath, raw: str) -> tuple[TextEdit, ...
     last = max(inside, key=lambda place: place.value.end)
     if text[span.start] == "{":
         return (TextEdit(last.value.end, last.value.end, f", {words}"),)
-    rest = _REST_OF_LINE.match(text, last.value.end)
+    rest = re.compile(_REST_OF_LINE).match(text, last.value.end)
     if last.key is None or rest is None:
         _refuse("not-a-line")
     indent = " " * (last.key.start - _line_start(text, last.key.start))
-    found = _LINE_BREAK.search(text)
+    found = re.search(_LINE_BREAK, text)
     line_break = found[0] if found else "\n"
     if text[rest.start() : rest.end()].endswith(("\n", "\r")):
         return (TextEdit(rest.end(), rest.end(), f"{indent}{words}{line_break}"),)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ms_tune.source.edit import ValueChange
     from ms_tune.source.yaml import SourceFile
 
-_STARTS_DOCUMENT = re.compile(r"^(?:\.\.\.|%)", re.MULTILINE)
-_SHARED = re.compile("[&*]")  # possibly an anchor or an alias
-_BLOCK_TEXT = re.compile("[|>]")  # possibly the start of a block scalar
-_NOTHING = re.compile(r"(?:[ \t]*(?:\r\n|\r|\n)|#[^\r\n]*(?:\r\n|\r|\n|\Z))*[ \t]*")
+_STARTS_DOCUMENT = r"(?m)^(?:\.\.\.|%)"
+_SHARED = "[&*]"  # possibly an anchor or an alias
+_BLOCK_TEXT = "[|>]"  # possibly the start of a block scalar
+_NOTHING = r"(?:[ \t]*(?:\r\n|\r|\n)|#[^\r\n]*(?:\r\n|\r|\n|\Z))*[ \t]*"
 
 
 def prove(source: SourceFile, changes: Iterable[ValueChange], edits: Sequence[TextEdit]) -> bool:
@@ -49,7 +49,7 @@ class _Section(Record):
 
     @property
     def shares(self) -> bool:
-        return bool(_SHARED.search(self.text) or _SHARED.search(self.after))
+        return bool(re.search(_SHARED, self.text) or re.search(_SHARED, self.after))
 
 
 def _proved_by_sections(source: SourceFile, expected: dict[Any, Any], edits: Sequence[TextEdit]) -> bool:
@@ -66,7 +66,7 @@ def _proved_by_sections(source: SourceFile, expected: dict[Any, Any], edits: Seq
     for one in sections:
         if one.key in expected and one.after[:1] == one.text[:1]:
             before = one.after
-        elif one.key in expected or not _NOTHING.fullmatch(one.after) or _BLOCK_TEXT.search(before):
+        elif one.key in expected or not re.fullmatch(_NOTHING, one.after) or re.search(_BLOCK_TEXT, before):
             return False
         if not one.edited and expected.get(one.key) is not source.data[one.key]:
             return False
@@ -80,7 +80,7 @@ def _proved_by_sections(source: SourceFile, expected: dict[Any, Any], edits: Seq
 def _sections(source: SourceFile, edits: Sequence[TextEdit]) -> list[_Section]:
     """Return the sections in text order; empty if the text cannot be split into sections or an edit crosses two of them."""
     text, data = source.text, source.data
-    if source.others or source.duplicates or _STARTS_DOCUMENT.search(text):
+    if source.others or source.duplicates or re.search(_STARTS_DOCUMENT, text):
         return []
     keys = sorted((span, key) for key, span in source.top_keys() if span is not None and span.column == 1)
     if len(keys) != len(data) or text[keys[0][0].start] in "{?":

@@ -98,7 +98,7 @@ def _edits(source: SourceFile, path: KeyPath, old: object, new: object) -> Itera
                 yield from _edits(source, (*path, index), item, wanted)
         return
     span = position.value
-    if span.line != span.end_line and COMMENT.search(source.text, span.start, span.end):
+    if span.line != span.end_line and re.compile(COMMENT).search(source.text, span.start, span.end):
         _refuse_comment(source, path)
     quotes = _QUOTE.search(source.text, span.start, span.end)
     text = spell_value(new, quotes[0] if quotes else "")

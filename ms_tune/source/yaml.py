@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from copy import copy
 from functools import cached_property
 
 import yaml
@@ -126,8 +125,8 @@ class SourceFile:
         read_from: tuple[Path, ...] | None = None,
     ) -> SourceFile:
         """Return a copy with the given fields replaced."""
-        source = copy(self)
-        vars(source).pop("key_names", None)
+        source = object.__new__(type(self))
+        vars(source).update({name: value for name, value in vars(self).items() if name != "key_names"})
         source.data = self.data if data is None else data
         source.others = self.others if others is None else others
         source.model_config = self.model_config if model_config is None else model_config

@@ -114,17 +114,6 @@ def test_a_search_shows_its_share_and_time_left_and_an_interrupted_one_its_last_
     assert last.endswith("x")
 
 
-def test_what_takes_a_while_is_done_once_and_only_when_a_process_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", Stream(terminal=False))
-    done: list[str] = []
-    with DryrunProgress(Console(Language.EN), lambda: done.append("loaded")) as progress:
-        progress.begin([task(0)])
-        assert not done  # this must not delay the process
-        for seconds in (0.0, 0.4):
-            progress.state(task(0), TaskState("compile", 0, 0, None, seconds))
-    assert done == ["loaded"]
-
-
 def test_smaller_processes_take_less_and_the_last_ones_show_most() -> None:
     tasks = [replace(task(stage), layers=8 if stage < 2 else 4) for stage in range(12)]
     pace = Pace(tasks)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from ms_tune.cli import dryrun_inputs
+from ms_tune.cli import dryrun_modes
 from ms_tune.cli.main import main
 from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS, edited
@@ -277,7 +277,7 @@ class TestPage:
 
     @pytest.mark.slow
     def test_of_very_many_ranks_the_worst_are_shown(self, ms_tune: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(dryrun_inputs, "_MOST_RANKS", 2)
+        monkeypatch.setattr(dryrun_modes, "_MOST_RANKS", 2)
         err = ms_tune("--layers", "4", "--html", "report.html", "config.yaml")[2]
         assert "the page shows the 2 worst ranks; 2 more are in the run folder" in err
         assert [rank["stage"] for rank in island(Path("report.html").read_text("utf-8"))["ranks"]] == [3, 0]

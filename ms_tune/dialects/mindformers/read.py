@@ -11,6 +11,7 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import PlanIssue, second_name
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
+from ms_tune.dialects.sections import JobSplit, read_size, section_of
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import MsTuneError, UnknownSizesError
 from ms_tune.facts.keys import key_at, mindspore_values
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan
-    from ms_tune.dialects.sections import JobSplit
     from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Message
@@ -388,8 +388,6 @@ def split_job(source: SourceFile, processes: int | None) -> JobSplit:
 
     With another number of devices than configured the batch is unknown.
     """
-    from ms_tune.dialects.sections import JobSplit, read_size, section_of  # noqa: PLC0415 - lint does not need it
-
     parallel, runner = section_of(source, "parallel_config"), section_of(source, "runner_config")
     names = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
     data, model, stages, context = (read_size(parallel, name) or 1 for name in names)

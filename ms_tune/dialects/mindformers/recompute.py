@@ -20,6 +20,7 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import ENDLESS_LOOP, MINDFORMERS, FrameworkStop, LayerPlan, LayerSpec, failure_of, stop
 from ms_tune.dialects.mindformers.ignored import find_ignored
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, place_layers
+from ms_tune.dialects.mindformers.swap import SwapEntries
 from ms_tune.dialects.values import ArrayRow, NumpyCount, check_applied, drop_excluded, is_counts, is_patterns
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, NoReturn
 
-    from ms_tune.dialects.mindformers.placement import LayerCell, Placement, RecomputeInputs, SwapValues
-    from ms_tune.dialects.mindformers.swap import SwapEntries
+    from ms_tune.dialects.mindformers.placement import LayerCell, Placement, RecomputeInputs
 
 _ALL_LAYERS = 2**31 - 1  # the meaning of True in a list of counts
 _ZERO_BUBBLE_CHUNKS = 2
@@ -131,7 +131,7 @@ def _check_settings(inputs: RecomputeInputs, progress: _Progress) -> None:
             f"When pipeline_interleave is False, {inputs.scheduler!r} is not supported, only '1f1b' is allowed.",
         )
     progress.step = "swap-config"
-    entries = _read_swap(inputs.swap) if inputs.swap is not NO_SWAP else None
+    entries = SwapEntries(inputs.swap) if inputs.swap is not NO_SWAP else None
     # The framework's own check; it uses the section `swap_config` even for models that ignore it.
     values = inputs.checked or inputs.values
     if entries is not None and inputs.swap.swap:
@@ -155,14 +155,8 @@ def _check_settings(inputs: RecomputeInputs, progress: _Progress) -> None:
             stop("ValueError", "For recompute, `recompute_slice_activation` is not supported in Mcore.")
     progress.step = "swap-config"
     if inputs.swaps is not NO_SWAP:
-        entries = _read_swap(inputs.swaps)
+        entries = SwapEntries(inputs.swaps)
         progress.swap = entries if inputs.swaps.swap is True else None
-
-
-def _read_swap(values: SwapValues) -> SwapEntries:
-    from ms_tune.dialects.mindformers.swap import SwapEntries  # noqa: PLC0415 - start-up time: few configs have swap
-
-    return SwapEntries(values)
 
 
 def _check_zero_bubble(inputs: RecomputeInputs) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import make_problem, parse_specs, unmatched_cells, write_specs
@@ -17,6 +16,7 @@ from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.plan_checks import accepted, passes
 from ms_tune.dialects.values import is_risky
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ms_tune.dialects import FrameworkStop, stop_at_first
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
 from ms_tune.records import Record
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any, TypeAlias
 
     from ms_tune.diagnostics import KeyPath
 

@@ -8,7 +8,6 @@ then types are checked. Settings unrelated to layers are ignored.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import (
@@ -31,8 +30,10 @@ from ms_tune.facts.keys import by_section
 from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from ms_tune.dialects import JobView
     from ms_tune.dialects.mindformers_pynative.placement import Modules

@@ -13,8 +13,6 @@ Multi-token prediction layers are numbered after the last ordinary one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ms_tune.dialects import (
     MINDFORMERS_PYNATIVE,
     FrameworkStop,
@@ -37,9 +35,11 @@ from ms_tune.dialects.values import full_match, pattern_fault
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
+    from typing import Any
 
     from ms_tune.dialects.mindformers_pynative.placement import Modules, PynativeInputs, Ranges
 

@@ -9,7 +9,6 @@ devices. Stages: ``mindformers/pynative/distributed/pipeline_parallel.py``; data
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
 
 from ms_tune.diagnostics import dotted
 from ms_tune.dialects import FrameworkStop, stop
@@ -20,8 +19,10 @@ from ms_tune.dialects.values import pattern_fault
 from ms_tune.facts.keys import registered
 from ms_tune.facts.models import LAYERS
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Any
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.check_context import CheckContext

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+    from typing import Any, BinaryIO
 
 # Prefixes of CANN's C functions. MindSpore looks them up with dlsym, so their names are among its strings.
 _LOOKED_UP = (
@@ -133,25 +134,25 @@ def read_shared_library(path: Path) -> SharedLibrary | None:
     pyelftools finds the sections; the symbol table itself (a hundred thousand entries in MindSpore's libraries) is
     decoded here in one pass, fifty times as fast as one object per symbol.
     """
-    from elftools.common.exceptions import ELFError  # noqa: PLC0415 - only with the dryrun extra
-    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
-
     with path.open("rb") as file:
-        try:
-            elf = ELFFile(file)
-            if elf["e_machine"] != "EM_X86_64":
-                return None
-            dynamic = elf.get_section_by_name(".dynamic")
-            symbols = elf.get_section_by_name(".dynsym")
-            names = elf.get_section_by_name(".dynstr")
-        except ELFError:
+        found = _find_sections(file, ".dynamic", ".dynsym", ".dynstr", ".gnu.version")
+        if found is None or None in found[:3]:
             return None
-        if dynamic is None or symbols is None or names is None:
-            return None
-        versions = elf.get_section_by_name(".gnu.version")
+        dynamic, symbols, names, versions = found
         defined, undefined = _split_symbols(symbols.data(), names.data(), versions.data() if versions else b"")
         needed = frozenset(str(tag.needed) for tag in dynamic.iter_tags("DT_NEEDED"))
     return SharedLibrary(needed, defined, undefined)
+
+
+def _find_sections(file: BinaryIO, *names: str) -> list[Any] | None:
+    # Return sections of an x86-64 library, None for each that it does not have; None if the file is something else.
+    from elftools.elf import elffile  # noqa: PLC0415 - only with the dryrun extra
+
+    try:
+        elf = elffile.ELFFile(file)
+        return [elf.get_section_by_name(name) for name in names] if elf["e_machine"] == "EM_X86_64" else None
+    except elffile.ELFError:
+        return None
 
 
 def _split_symbols(table: bytes, names: bytes, versions: bytes) -> tuple[frozenset[str], frozenset[str]]:
@@ -171,10 +172,8 @@ def _split_symbols(table: bytes, names: bytes, versions: bytes) -> tuple[frozens
 
 def names_in_data(path: Path, prefixes: Iterable[str]) -> set[str]:
     """Return the zero-terminated strings in the library's read-only data that are C names and begin with one of the prefixes."""
-    from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - only with the dryrun extra
-
     with path.open("rb") as file:
-        section = ELFFile(file).get_section_by_name(".rodata")
+        (section,) = _find_sections(file, ".rodata") or (None,)
         data = b"\0" + section.data() if section is not None else b""
     pattern = rf"\0((?:{'|'.join(prefixes)})\w*)(?=\0)".encode("ascii")
     return {name.decode("ascii") for name in re.findall(pattern, data)}

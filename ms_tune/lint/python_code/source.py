@@ -10,6 +10,7 @@ from ms_tune.diagnostics import Fix
 from ms_tune.dialects.check_context import CodeSource
 from ms_tune.lint.environment.settings import Assignment, Environment, EnvironmentSource
 from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS, module_of
+from ms_tune.lint.python_code.rewrites import REWRITES
 from ms_tune.lint.python_code.swaps import leads_to
 from ms_tune.lint.python_code.syntax import assigned
 from ms_tune.source.edit import EditRefusedError, apply_edits
@@ -34,8 +35,6 @@ class PythonSource(CodeSource):
 
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
         """Return the fix that the checklist's rewrite makes at the violation."""
-        from ms_tune.lint.python_code.rewrites import REWRITES  # noqa: PLC0415 - most files need no fix
-
         if rule.rewrite not in REWRITES:
             raise EditRefusedError(msg("edits.not-here"))
         made = REWRITES[rule.rewrite](module_of(self), violation)

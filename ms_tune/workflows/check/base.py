@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import copy
+import difflib
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.errors import ConfigError, MsTuneError, UsageError, reason_of
 from ms_tune.estimate.memory import Outlook
+from ms_tune.records import Record
 from ms_tune.source.yaml import MAX_BYTES, MISSING, decode, source_of
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
 from ms_tune.workflows.check.result import Blame, MemoryDifference, worst_stage
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dryrun.prepare import LoadedConfig
@@ -104,7 +107,7 @@ def _compare_estimates(was: Estimate, now: Estimate) -> MemoryDifference:
     return MemoryDifference(stage.stage, old, stage.peak_bytes, now.limit.bytes, outcome, estimated=True, blame=None)
 
 
-class _LineChange(NamedTuple):
+class _LineChange(Record):
     """Changed lines of a text: index of the first line, old lines and new lines."""
 
     first: int
@@ -115,8 +118,6 @@ class _LineChange(NamedTuple):
 def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_LineChange]:
     # Yield the changed lines, each with its old line: the one at the same place if the number of lines is equal, else the most
     # similar one.
-    import difflib  # noqa: PLC0415 - seldom asked for
-
     for tag, a, b, c, d in difflib.SequenceMatcher(None, was, now).get_opcodes():
         if tag == "equal":
             continue

@@ -208,17 +208,12 @@ def predict_by_table(job: PlannedJob, room_bytes: int) -> TablePrediction | None
     plan = read_present_plan(job, kept.table) if kept is not None else None
     if kept is None or plan is None:
         return None
-    import numpy as np  # noqa: PLC0415 - it needs the extra 'fit', as the table that is there did
-
-    from ms_tune.planning.costs import costs_of  # noqa: PLC0415 - likewise
-
-    costs = costs_of(kept.table)
-    room = room_bytes - np.array(kept.fragment_bytes, np.int64)
+    costs = kept.costs
     try:
         now = costs.state_of(cells_of(kept.table, plan, str(job.loaded.source.path)))
     except ConfigError:
         return None
-    return _TableSearch(costs, room, now).search()
+    return _TableSearch(costs, room_bytes - kept.fragment_bytes, now).search()
 
 
 class _TableSearch:
@@ -270,21 +265,18 @@ class _TableSearch:
 
     def _states_with_more(self, state: NDArray[Any], kind: RecomputeMode, stage: int) -> NDArray[Any]:
         # Return the state with 0, 1, 2, ... more layers of a stage in this mode, filling its first chunk before the next.
-        import numpy as np  # noqa: PLC0415 - likewise
-
         table = self._costs.table
         to, none = table.kinds.index(kind), table.kinds.index(RecomputeMode.NONE)
         apart = _APART.get(kind)
-        states, last = [state], state
+        states, count = state[None].repeat(_MOST_STATES, axis=0), 1
         for cell in range(stage, table.cells, table.stages):
             if apart in table.kinds and state[cell, table.kinds.index(apart)]:
                 continue
-            for _ in range(min(int(state[cell, none]), _MOST_STATES - len(states))):
-                last = last.copy()
-                last[cell, none] -= 1
-                last[cell, to] += 1
-                states.append(last)
-        return np.stack(states)
+            for number in range(count, min(count + int(state[cell, none]), _MOST_STATES)):
+                states[number:, cell, none] -= 1
+                states[number:, cell, to] += 1
+                count = number + 1
+        return states[:count]
 
 
 def _stage_ranges(added: Mapping[int, int]) -> str:

@@ -12,7 +12,7 @@ from ms_tune.lint.runner import is_code, lint_files, looks_like_a_config
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
-from ms_tune.workflows.check.base import compare_configs, compare_scripts, text_at
+from ms_tune.workflows.check.base import compare_configs, text_at
 from ms_tune.workflows.check.config import (
     OverviewRequest,
     complete_overview,
@@ -26,8 +26,6 @@ from ms_tune.workflows.check.result import Overview, Subject
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
-    from ms_tune.estimate.memory import Estimate
-    from ms_tune.lint.result import LintReport
     from ms_tune.workflows.check.config import InspectedConfig
 
 _ONLY_CHECKED = "MindSpeed-MM"
@@ -78,7 +76,9 @@ def check_job(
         screen = start_overview(path, Subject(Dialect.MINDSPEED_MM.value, release_in(report)), report)
         return complete_overview(screen._replace(no_estimate_because=msg("check.checked-only")), request, ())
     if path.suffix in SCRIPTS:
-        return _check_script(path, request, report, base, observer)
+        from ms_tune.workflows.check.script import check_script  # noqa: PLC0415 - shells are much to import
+
+        return check_script(path, request, report, base, observer)
     if job is None:  # training code, or settings of the environment
         screen = start_overview(path, Subject(path.suffix.removeprefix("."), release_in(report)), report)
         hint = msg("check.no-job.hint")
@@ -116,29 +116,3 @@ def _check_broken(path: Path, request: OverviewRequest, error: ConfigError) -> O
     hint = msg("check.estimate.correct", line=error.line)
     screen = screen._replace(no_estimate_because=because, no_estimate_hint=hint)
     return complete_overview(screen, request, (request.command("check", path),))
-
-
-def _check_script(
-    path: Path, request: OverviewRequest, report: LintReport, base: str | None, observer: Observer | None
-) -> Overview:
-    # Make the screen of a launch script; the comparison with the base uses estimates only, as the older script is not run.
-    from ms_tune.job.script import ScriptJob  # noqa: PLC0415 - shells and their programs are much to import
-    from ms_tune.workflows.check.script import estimate_script, script_overview  # noqa: PLC0415 - as above
-
-    script = ScriptJob(path, version=request.framework_version)
-    if request.job.model_config is not None and script.config_job() is None:
-        raise no_model_config(path)
-    screen = script_overview(request, script, report, observer)
-    if base is None:
-        return screen
-    text = text_at(base, path)
-    if text is None:
-        return screen._replace(not_compared_because=msg("check.base.new"))
-
-    def estimate(text: str) -> Estimate | None:
-        return estimate_script(request, ScriptJob(path, text, version=request.framework_version))
-
-    change = compare_scripts(text, script.text, estimate)
-    if change is not None and change.is_short and screen.stages:  # the dryrun shows whether it fits
-        change = change._replace(outcome="more")
-    return screen._replace(against=change)

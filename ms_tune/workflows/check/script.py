@@ -13,12 +13,15 @@ from ms_tune.enums import Dialect, LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.estimate.megatron import megatron_stage
 from ms_tune.estimate.memory import Estimate
+from ms_tune.job import no_model_config
+from ms_tune.job.script import ScriptJob
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import lint_files
 from ms_tune.normalize.script import normalize_script
 from ms_tune.source.shell.read import find_above
 from ms_tune.text import Message, msg
 from ms_tune.verdict.outcome import no_verdict
+from ms_tune.workflows.check.base import compare_scripts, text_at
 from ms_tune.workflows.check.config import (
     complete_overview,
     config_overview,
@@ -35,17 +38,40 @@ if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.dryrun.task import Observer
-    from ms_tune.job.script import ScriptJob, TrainingJob
+    from ms_tune.job.script import TrainingJob
     from ms_tune.lint.result import LintReport
     from ms_tune.normalize.script import ProgramPlan
     from ms_tune.verdict.limit import Limit
     from ms_tune.workflows.check.config import InspectedConfig, OverviewRequest
 
 
-def script_overview(
+def check_script(
+    path: Path, request: OverviewRequest, report: LintReport, base: str | None, observer: Observer | None
+) -> Overview:
+    """Make the screen of a launch script; the comparison with the base uses estimates only, as the older script is not run."""
+    script = ScriptJob(path, version=request.framework_version)
+    if request.job.model_config is not None and script.config_job() is None:
+        raise no_model_config(path)
+    screen = _script_overview(request, script, report, observer)
+    if base is None:
+        return screen
+    text = text_at(base, path)
+    if text is None:
+        return screen._replace(not_compared_because=msg("check.base.new"))
+
+    def estimate(text: str) -> Estimate | None:
+        return _estimate_script(request, ScriptJob(path, text, version=request.framework_version))
+
+    change = compare_scripts(text, script.text, estimate)
+    if change is not None and change.is_short and screen.stages:  # the dryrun shows whether it fits
+        change = change._replace(outcome="more")
+    return screen._replace(against=change)
+
+
+def _script_overview(
     request: OverviewRequest, script: ScriptJob, report: LintReport, observer: Observer | None = None
 ) -> Overview:
-    """Make one screen about a launch script, by a dryrun that runs the script if an observer is given to receive its messages."""
+    # Make the screen by a dryrun that runs the script if an observer is given to receive its messages.
     path, job = script.path, script.config_job()
     if job is not None and job.path is not None:
         both = lint_files(path, job.path, request=LintRequest(framework_version=request.framework_version))
@@ -104,8 +130,8 @@ def _next_commands(
         yield request.command("normalize-recompute", script.path)
 
 
-def estimate_script(request: OverviewRequest, script: ScriptJob) -> Estimate | None:
-    """Estimate the memory of the job that a launch script would start; None if it is unknown."""
+def _estimate_script(request: OverviewRequest, script: ScriptJob) -> Estimate | None:
+    # Estimate the memory of the job that the script would start; None if it is unknown.
     try:
         job = script.config_job()
         if job is not None:
