@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ms_tune.dialects.mindformers.read import read_startup
+from ms_tune.dialects.remedy import find_remedy
 from ms_tune.enums import YAML_DIALECTS, Dialect, SizeOrigin
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.models import is_legacy, model_folder, model_of
@@ -356,6 +357,4 @@ class Job:
         """Return changes that make the framework accept a config it refuses, verified by its own rules; empty if none are known."""
         if self.plan.failure is None:
             return ()
-        from ms_tune.dialects.remedy import find_remedy  # noqa: PLC0415 - only for refused configs
-
         return find_remedy(self)

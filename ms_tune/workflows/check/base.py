@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from itertools import combinations
 from pathlib import Path
 
@@ -118,6 +117,8 @@ class _LineChange(Record):
 def _changed_lines(was: Sequence[str], now: Sequence[str]) -> Iterator[_LineChange]:
     # Yield the changed lines, each with its old line: the one at the same place if the number of lines is equal, else the most
     # similar one.
+    import difflib  # noqa: PLC0415 - seldom asked for
+
     for tag, a, b, c, d in difflib.SequenceMatcher(None, was, now).get_opcodes():
         if tag == "equal":
             continue
