@@ -218,7 +218,7 @@ class TestReferenceModel:
         assert found == []
 
 
-_LATE = 40  # imports inside functions: of optional packages, and of what few runs need and takes long
+_LATE = 45  # imports inside functions: of optional packages, and of what few runs need and takes long
 
 
 def test_an_import_inside_a_function_says_why() -> None:

@@ -17,6 +17,7 @@ from ms_tune.lint.baseline import write_baseline
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import STDIN, lint_files
 from ms_tune.lint.settings import PROFILES, Selection
+from ms_tune.report import lint_formats
 from ms_tune.report.console import usage_hint
 from ms_tune.report.lint_text import write_diff, write_lint
 from ms_tune.source.yaml import MAX_BYTES
@@ -212,8 +213,6 @@ def _write_report(report: LintReport, arguments: Namespace, console: Console) ->
 
 
 def _write_for_program(chosen: str, report: LintReport, arguments: Namespace, console: Console) -> None:
-    from ms_tune.report import lint_formats  # noqa: PLC0415 - only for machine formats
-
     if chosen == "json":
         console.write_json(lint_formats.lint_json(report, statistics=arguments.statistics))
     elif chosen == "sarif":

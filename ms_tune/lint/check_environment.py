@@ -10,15 +10,9 @@ from ms_tune.errors import closest
 from ms_tune.facts.launchers import variables
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.environment.variables import (
-    ALLOC_BOOLEANS,
-    ALLOC_KEYS,
     FOREIGN,
-    FURTHER_VALUES,
+    KEYS,
     MS_NAMES,
-    RUNTIME_BOOLEANS,
-    RUNTIME_KEYS,
-    RUNTIME_KEYS_OF_2_7,
-    RUNTIME_KEYS_OF_2_10,
     Item,
     items,
 )
@@ -32,8 +26,6 @@ if TYPE_CHECKING:
 
 _ALLOC = "MS_ALLOC_CONF"
 _RUNTIME = "MS_DEV_RUNTIME_CONF"
-_KEYS = {_ALLOC: ALLOC_KEYS, _RUNTIME: RUNTIME_KEYS}
-_SWITCHES = {_ALLOC: ALLOC_BOOLEANS, _RUNTIME: RUNTIME_BOOLEANS}
 _ALIGN = re.compile(r"(\d{1,4000})MB")  # Python parses no number of more than 4,300 digits
 _ON = ("True", "true")
 _BOOLEANS = (*_ON, "False", "false")
@@ -50,8 +42,8 @@ def dropped(context: CheckContext) -> Iterator[Violation]:
 def unknown(context: CheckContext) -> Iterator[Violation]:
     """Report a key that MindSpore stores but never reads."""
     for name, item in _all_items(context):
-        if item.key is not None and item.key not in _KEYS[name]:
-            similar = closest(item.key, _KEYS[name])
+        if item.key is not None and item.key not in KEYS[name]:
+            similar = closest(item.key, KEYS[name])
             params = {"item": item.key, "similar": similar, "variable": name}
             yield _violation(context, name, item, "similar" if similar else "default", params)
 
@@ -59,17 +51,17 @@ def unknown(context: CheckContext) -> Iterator[Violation]:
 def bad_boolean(context: CheckContext) -> Iterator[Violation]:
     """Report a switch with a value that is neither on nor off; the default applies."""
     for name, item in _all_items(context):
-        known = (*_BOOLEANS, *FURTHER_VALUES.get(item.key or "", ()))
-        if item.key in _SWITCHES[name] and item.value not in known:
+        key = KEYS[name].get(item.key or "", {})
+        if "switch" in key and item.value not in (*_BOOLEANS, *key.get("values", ())):
             yield _violation(context, name, item, params={"item": item.key, "given": item.value})
 
 
 def other_release(context: CheckContext) -> Iterator[Violation]:
     """Report a key that MindSpore 2.9 does not read, but another release does."""
     for item in _items(context, _RUNTIME):
-        if item.key in RUNTIME_KEYS_OF_2_7 | RUNTIME_KEYS_OF_2_10:
-            message = "default" if item.key in RUNTIME_KEYS_OF_2_7 else "later"
-            yield _violation(context, _RUNTIME, item, message, {"item": item.key})
+        key = KEYS[_RUNTIME].get(item.key or "", {})
+        if not key.keys().isdisjoint(("since", "until")):
+            yield _violation(context, _RUNTIME, item, "default" if "until" in key else "later", {"item": item.key})
 
 
 def repeated(context: CheckContext) -> Iterator[Violation]:
@@ -144,7 +136,7 @@ def _is_tracked(found: Iterable[Item]) -> bool:
 def replaced(context: CheckContext) -> Iterator[Violation]:
     """Report a variable with several settings that is set again: the first settings are lost."""
     for duplicate in context.source.duplicates:
-        if duplicate.path[0] in _KEYS:
+        if duplicate.path[0] in KEYS:
             yield Violation(duplicate.path, span=duplicate.second, related_spans=((duplicate.first, "lost"),))
 
 
@@ -172,7 +164,7 @@ def _items(context: CheckContext, name: str) -> list[Item]:
 
 
 def _all_items(context: CheckContext) -> Iterator[tuple[str, Item]]:
-    return ((name, item) for name in _KEYS for item in _items(context, name))
+    return ((name, item) for name in KEYS for item in _items(context, name))
 
 
 def _violation(

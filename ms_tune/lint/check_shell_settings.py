@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dialects.check_context import Violation
 from ms_tune.facts.megatron import programs
 from ms_tune.lint.environment.settings import EnvironmentSource
-from ms_tune.lint.environment.variables import ALLOC_KEYS, MS_NAMES, RUNTIME_KEYS
+from ms_tune.lint.environment.variables import KEYS, MS_NAMES
 from ms_tune.source.shell.values import Reason
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ms_tune.source.shell.read import Launch
     from ms_tune.source.shell.values import Argument
 
-_KEYS = {"MS_ALLOC_CONF": ALLOC_KEYS, "MS_DEV_RUNTIME_CONF": RUNTIME_KEYS}
 _CUT = re.compile(r"(?P<by>[ \t]*;[ \t]*|[ \t]+)(?P<lost>(?P<key>[A-Za-z_]\w*)[:=][^\s;&|]*)")
 _PAIRS = re.compile(r"(?:^|[=,])[A-Za-z_]\w*:[^/\s][^\s]*$")  # key:value that is not a path
 _ALL = re.compile(r"^[ \t]*set[ \t]+(?:-\w*a|-o[ \t]+allexport)", re.MULTILINE)  # everything set after this is exported
@@ -63,8 +62,8 @@ def cut(source: EnvironmentSource, _: ScriptJob) -> Iterator[Violation]:
 
 def _is_cut_off(name: str, value: str, found: re.Match[str]) -> bool:
     """Return whether the text after a value belongs to it: a known key of the variable, or another ``key:value``."""
-    if name in _KEYS:
-        return found["key"] in _KEYS[name]
+    if name in KEYS:
+        return found["key"] in KEYS[name]
     return ";" not in found["by"] and found["lost"].startswith(f"{found['key']}:") and bool(_PAIRS.search(value))
 
 

@@ -17,7 +17,7 @@ from ms_tune.lint.environment.settings import (
     parse_env,
     parse_shell,
 )
-from ms_tune.lint.environment.variables import RUNTIME_BOOLEANS, RUNTIME_KEYS_OF_2_7, RUNTIME_KEYS_OF_2_10
+from ms_tune.lint.environment.variables import KEYS
 from ms_tune.text import Language
 from tests.lint.code import environment_checks, lint_environment
 from tests.lint.few import profile_for
@@ -155,8 +155,9 @@ def test_keys_of_other_releases_are_not_among_those_of_the_installed_one() -> No
     if not version.name.startswith("mindspore-2.9"):
         pytest.skip("what 2.9 reads is told")
     text = header.read_text(encoding="utf-8")
-    assert not [key for key in RUNTIME_KEYS_OF_2_7 | RUNTIME_KEYS_OF_2_10 if f'"{key}"' in text]
-    assert not [key for key in RUNTIME_BOOLEANS if f'"{key}"' not in text]
+    keys = KEYS["MS_DEV_RUNTIME_CONF"]
+    assert not [key for key, one in keys.items() if one.keys() & {"since", "until"} and f'"{key}"' in text]
+    assert not [key for key, one in keys.items() if "switch" in one and f'"{key}"' not in text]
 
 
 @pytest.mark.parametrize(

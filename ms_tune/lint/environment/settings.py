@@ -12,7 +12,7 @@ from ms_tune.dialects.check_context import CodeSource
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.job.script import ScriptJob
-from ms_tune.lint.environment.variables import ALLOC_BOOLEANS, FOREIGN, MS_NAMES, Item, items
+from ms_tune.lint.environment.variables import FOREIGN, KEYS, MS_NAMES, Item, items
 from ms_tune.lint.fix import title_of
 from ms_tune.source import SCRIPTS
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
@@ -217,7 +217,7 @@ def _rewrite(name: str, value: str, start: int, violation: Violation) -> str:
 
 def _with_colon(item: Item, _: Violation) -> str:
     key, equals, setting = item.text.partition("=")
-    if "=" in setting or not (equals or key in ALLOC_BOOLEANS):
+    if "=" in setting or not (equals or "switch" in KEYS["MS_ALLOC_CONF"].get(key, {})):
         _refuse_unclear()
     return f"{key.strip()}:{setting.strip()}" if equals else f"{key}:True"
 

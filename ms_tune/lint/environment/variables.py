@@ -6,56 +6,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ms_tune.facts.launchers import variables
+from ms_tune.facts.query import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Those that show that a file is for MindSpore; and those of torch_npu, which MindSpore 2.9 does not use, with MindSpore's
 # counterpart, if any.
 MS_NAMES = frozenset(name for name, one in variables().items() if one.mindspore)
 FOREIGN = {name: one.instead for name, one in variables().items() if one.instead is not None}
 
-ALLOC_BOOLEANS = frozenset(
-    (
-        *("enable_vmm", "memory_recycle", "memory_tracker", "acl_allocator", "somas_whole_block", "older_pool"),
-        *("simple_tracker", "enable_small_pool", "enable_mem_huge_1g"),
-    )
-)
-ALLOC_KEYS = ALLOC_BOOLEANS | {"vmm_align_size", "defrag_memory_step_freq", "memory_tracker_path"}
-
-RUNTIME_KEYS = frozenset(
-    (
-        *("inline", "switch_inline", "new_ref_count", "control_flow_optimize", "multi_stream", "pipeline"),
-        *("graph_pipeline", "kbk_sub_graph_mode", "communication_launch_group", "insert_tensormove", "all_finite"),
-        *("parallel_assignadd_opt", "ge_kernel", "backend_compile_cache", "copy_async", "cluster_thread_num"),
-        *("multi_thread_load_cache", "async_init_comm", "cpu_affinity_list", "cpu_affinity_module"),
-        *("actor_thread_fix_bind", "input_optimize", "comm_init_lccl_only", "memory_track", "memory_statistics"),
-        *("compile_statistics", "performance_statistics", "performance_statistics_top_num"),
-        *("aclnn_cache_queue_length", "aclnn_cache", "pre_build_comm_kernel", "execution_order_check_iteration"),
-        *("high_performance_mode", "mc2_event", "new_pipeline", "sync_copy_input", "async_mccl_init_comm"),
-        *("graph_order", "sync_stream_on_demand", "graph_capture_max_number", "stream_priority"),
-    )
-)
-
-
-# Keys that 2.9's ``runtime_env.h`` lacks: removed since 2.7, or added in 2.10.
-RUNTIME_KEYS_OF_2_7 = frozenset(
-    (
-        *("control_flow_optimize", "parallel_assignadd_opt", "aclnn_cache"),
-        *("performance_statistics", "performance_statistics_top_num"),
-    )
-)
-RUNTIME_KEYS_OF_2_10 = frozenset(("stream_priority", "async_mccl_init_comm"))
-
-# Read with ``IsEnableRuntimeConfig`` and ``IsDisableRuntimeConfig`` (``runtime_env.h``): True, true, False or false.
-RUNTIME_BOOLEANS = frozenset(
-    (
-        *("switch_inline", "multi_stream", "mc2_event", "pipeline", "graph_pipeline", "kbk_sub_graph_mode"),
-        *("insert_tensormove", "backend_compile_cache", "copy_async", "sync_copy_input", "sync_stream_on_demand"),
-        *("input_optimize", "memory_statistics", "compile_statistics", "ge_kernel"),
-    )
-)
-FURTHER_VALUES = {"multi_stream": ("group",)}
+# By variable, the keys of its value: which are switches, their further values, and the releases that know a key if 2.9 does
+# not. Switches are read with ``IsEnableRuntimeConfig`` and ``IsDisableRuntimeConfig`` (``runtime_env.h``): True, true, False or false.
+KEYS: Mapping[str, Mapping[str, Mapping[str, Any]]] = load("variables")["keys"]
 
 
 class Item(NamedTuple):

@@ -15,90 +15,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SAME_OPS = (
-    "acos acosh add addbmm addmm addmv arange arccos arccosh arcsin arcsinh arctan arctan2 argmax asin "
-    "asinh atan atan2 bincount bitwise_and bitwise_or bitwise_xor broadcast_to cdist clamp clip div dot "
-    "eq exp2 float_power floor_divide fmod full full_like ge greater_equal imag inverse isfinite isneginf "
-    "lerp linspace log10 log2 logaddexp logaddexp2 logsumexp mm mul ones_like outer pow real remainder sub "
-    "sum swapaxes trace tril unbind unique_consecutive unsqueeze where xlogy zeros_like "
-)
-_FUNCTIONAL_OPS = (
-    "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d cross_entropy "
-    "dropout2d fold hardtanh interpolate l1_loss mse_loss pixel_shuffle silu softplus unfold "
-)
-_SAME_NN = (
-    "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d BCELoss ConstantPad1d "
-    "ConstantPad2d ConstantPad3d CrossEntropyLoss Dropout2d ELU Flatten Hardtanh KLDivLoss L1Loss MSELoss "
-    "MaxUnpool2d Mish NLLLoss PixelShuffle ReLU6 ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d "
-    "ReplicationPad2d ReplicationPad3d SiLU Threshold Upsample ZeroPad2d "
-)
-_OTHER = {
-    "nn.SeLU": "mint.nn.SELU",
-    "ops.gather_elements": "mint.gather",
-    "ops.not_equal": "mint.ne",
-    "ops.tensor_add": "mint.add",
-    "ops.tensor_exp": "mint.exp",
-    "ops.tensor_expm1": "mint.expm1",
-    "ops.tensor_floordiv": "mint.floor_divide",
-    "ops.tensor_ge": "mint.ge",
-    "ops.tensor_gt": "mint.gt",
-    "ops.tensor_le": "mint.le",
-    "ops.tensor_mul": "mint.mul",
-    "ops.tensor_pow": "mint.pow",
-}
+from ms_tune.facts.query import load
 
-_RENAMED_OPS = (
-    "all any argsort bmm cat chunk concat cummax cummin cumsum diff frac index_select mean nansum narrow "
-    "repeat_interleave scatter split sqrt stack "
-)
-_RENAMED_FUNCTIONAL_OPS = "binary_cross_entropy elu glu kl_div logsigmoid max_unpool2d mish relu6 selu upsample "
-_RENAMED_NN = "GLU "
-_RENAMED_OTHER = {
-    "ops.expand_dims": "mint.unsqueeze",
-    "ops.gather_d": "mint.gather",
-    "ops.invert": "mint.bitwise_not",
-    "ops.matrix_norm": "mint.linalg.matrix_norm",
-    "ops.qr": "mint.linalg.qr",
-    "ops.reduce_max": "mint.amax",
-    "ops.reduce_min": "mint.amin",
-    "ops.unstack": "mint.unbind",
-    "ops.vector_norm": "mint.linalg.vector_norm",
-}
-
-
-def _table(same: str, functional: str, cells: str, other: dict[str, str]) -> dict[str, str]:
-    return {
-        **{f"mindspore.ops.{name}": f"mint.{name}" for name in same.split()},
-        **{f"mindspore.ops.{name}": f"mint.nn.functional.{name}" for name in functional.split()},
-        **{f"mindspore.nn.{name}": f"mint.nn.{name}" for name in cells.split()},
-        **{f"mindspore.{name}": new for name, new in other.items()},
-    }
-
-
+_NAMES = load("mint")
 # Full name of the old function to the new one.
-DROP_IN = _table(_SAME_OPS, _FUNCTIONAL_OPS, _SAME_NN, _OTHER)
-WITH_KEYWORDS = _table(_RENAMED_OPS, _RENAMED_FUNCTIONAL_OPS, _RENAMED_NN, _RENAMED_OTHER)
+DROP_IN: Mapping[str, str] = _NAMES["same"]
+WITH_KEYWORDS: Mapping[str, str] = _NAMES["keywords"]
 # Reported, but not rewritten.
-WITHOUT_FIX = {
-    # Float learning rates only, Ascend only; only a device can show whether the fused kernel rounds in the same way.
-    "mindspore.experimental.optim.AdamW": "mint.optim.AdamW",
-    # The kernel has no CPU counterpart to compare with; for vectors of zeros the formula of ops divides by zero.
-    "mindspore.nn.CosineEmbeddingLoss": "mint.nn.CosineEmbeddingLoss",
-    "mindspore.ops.cosine_embedding_loss": "mint.nn.functional.cosine_embedding_loss",
-}
-
+WITHOUT_FIX: Mapping[str, str] = {name: one["mint"] for name, one in _NAMES["without_fix"].items()}
 # Operator classes of ops (``P.MatMul()``), each with the function of mint that does the same with default settings.
-_OPERATORS = {
-    "Abs": "abs", "Add": "add", "BatchMatMul": "bmm", "BroadcastTo": "broadcast_to", "Concat": "cat", "Cos": "cos", "Div": "div",
-    "Equal": "eq", "Erf": "erf", "Exp": "exp", "ExpandDims": "unsqueeze", "GeLU": "nn.functional.gelu", "GreaterEqual": "ge",
-    "Less": "lt", "Log": "log", "LogicalAnd": "logical_and", "LogicalNot": "logical_not", "LogicalOr": "logical_or",
-    "MatMul": "matmul", "Maximum": "maximum", "Minimum": "minimum", "Mul": "mul", "Neg": "neg", "NotEqual": "ne",
-    "OnesLike": "ones_like", "Pow": "pow", "ReLU": "nn.functional.relu", "ReduceMean": "mean", "ReduceSum": "sum",
-    "Reshape": "reshape", "Rsqrt": "rsqrt", "Select": "where", "Sigmoid": "sigmoid", "Sin": "sin",
-    "Softmax": "nn.functional.softmax", "Sqrt": "sqrt", "Square": "square", "Stack": "stack", "Sub": "sub", "Tanh": "tanh",
-    "Transpose": "permute", "ZerosLike": "zeros_like",
-}  # fmt: skip
-OPERATORS = {f"mindspore.ops.{name}": f"mint.{new}" for name, new in _OPERATORS.items()}
+OPERATORS: Mapping[str, str] = _NAMES["operators"]
 
 # The names of parameters in mint: for any function, for one of WITH_KEYWORDS, and for a few.
 _AXES = {"axis": "dim", "keep_dims": "keepdim", "keepdims": "keepdim"}
