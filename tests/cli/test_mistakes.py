@@ -163,6 +163,7 @@ AFTER = {
     "config.model-json.legacy.hint": "--model-config",
     "launch.set.hint": "--set",
     "layouts.too-many.hint": "--search",
+    "memory.exists.hint": "--force",
     "sizes.unknown.hint": "--model-config",
     "stages.set.form.hint": "--set",
     "verdict.chip.hint": "--chip",
