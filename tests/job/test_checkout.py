@@ -271,7 +271,10 @@ def test_what_a_fork_may_define_elsewhere_is_a_warning(tmp_path: Path, capsys: p
     found = severities(script, capsys)
     assert [found[name] for name in names] == ["error", "error"]  # a release as it is
     assert "parser-rejected" in plan_problems(script, capsys)
-    write_files(tmp_path, {"mindspeed_llm/ours.py": "parser.add_argument('--ours')\n"})
+    write_files(tmp_path, {"mindspeed_llm/ours.py": "parser.add_argument('--not-here')\n"})
+    script.write_text(script.read_text("utf-8").replace("--nowhere", "--not-heer"), "utf-8")
+    main(["lint", str(script)])
+    assert "did you mean --not-here" in capsys.readouterr().out
     found = severities(script, capsys)
     assert [found[name] for name in names] == ["warning", "warning"]
     assert "parser-rejected" not in plan_problems(script, capsys)

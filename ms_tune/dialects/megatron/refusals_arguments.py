@@ -46,7 +46,8 @@ def find_unknown_arguments(context: CheckContext) -> Iterator[Violation]:
             yield Violation(path, one.fault.value, params, span=span)
             continue
         elsewhere = releases_of(name)
-        similar = closest(name, names(command.release), _SIMILAR)
+        known = names(command.release).union(checkout.arguments if checkout is not None else ())
+        similar = closest(name, known, _SIMILAR)
         if elsewhere:
             params = {"release": command.release, "known": ", ".join(elsewhere)}
             yield Violation(path, "other-release", params, span=span, is_certain=is_certain)
