@@ -96,8 +96,8 @@ def _compare_with_base(screen: Overview, config: InspectedConfig, base: str, obs
         return screen._replace(not_compared_because=msg("check.base.new"))
     try:
         known = Job(parse_source(text, path))
-    except ConfigError as error:
-        return screen._replace(not_compared_because=error.message)
+    except ConfigError:
+        return screen._replace(not_compared_because=msg("check.base.unreadable"))
     before = inspect_config(config.request, path, known, observer)
     against = compare_configs(before, config)
     missing = before.memory.error if against is None else None

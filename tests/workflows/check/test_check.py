@@ -751,6 +751,16 @@ class TestBase:
         assert text_at("HEAD", repository / "new.yaml") is None
         assert check_job("new.yaml", base="HEAD").against is None
 
+    def test_a_base_that_is_broken_costs_the_comparison(self, screen: Screen, repository: Path) -> None:
+        config = repository / "train.yaml"
+        text = config.read_text("utf-8")
+        config.write_text(f"{text}\nbroken: [\n", "utf-8")
+        self.git(repository, "commit", "-q", "-a", "-m", "broken")
+        config.write_text(text, "utf-8")
+        code, out, err = screen("train.yaml", "--base", "HEAD", "--device-memory", "128GiB")
+        assert (code, err) == (ExitCode.OK, "")
+        assert "not compared with the base: the older version is not a valid config" in out
+
     @pytest.mark.parametrize("revision", ["nope", "--output=owned", "HEAD:train.yaml"])
     def test_what_is_no_commit_is_refused(self, repository: Path, revision: str) -> None:
         with pytest.raises(UsageError):
