@@ -183,12 +183,8 @@ def _write_notes(report: LintReport, arguments: Namespace, console: Console) -> 
     """Show errors and notes in addition to the report."""
     for error in report.errors:
         console.fail(error)
-    shown: list[Message] = []
+    _warn_once(report, console)
     for file in report.files:
-        for note in file.notes:
-            if note not in shown:  # a note about a repository is repeated for each of its files
-                shown.append(note)
-                console.warn(note)
         for other in file.read_from:
             console.note(console.text("lint.read-from", file=file.path, other=other))
     if arguments.verbose:
@@ -196,6 +192,20 @@ def _write_notes(report: LintReport, arguments: Namespace, console: Console) -> 
             console.note(console.text("lint.skipped", file=skipped.path, reason=console.say(skipped.reason)))
     if not report.files and not report.errors:
         console.warn(msg("lint.nothing", skipped=len(report.skipped)))
+
+
+def _warn_once(report: LintReport, console: Console) -> None:
+    # A note about a release or a repository is repeated for each of its files.
+    alike: dict[tuple[str, str], list[Message]] = {}
+    for note in (note for file in report.files for note in file.notes):
+        rest = {name: value for name, value in note.params.items() if name != "file"}
+        found = alike.setdefault((note.id, str(rest)), [])
+        if note not in found:
+            found.append(note)
+    for first, *others in alike.values():
+        console.warn(first)
+        if others:
+            console.note(f"  {console.text('lint.same-note', count=len(others))}")
 
 
 def _write_report(report: LintReport, arguments: Namespace, console: Console) -> ExitCode:

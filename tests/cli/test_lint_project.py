@@ -269,3 +269,14 @@ def test_findings_of_many_files_end_with_a_table_of_them(capsys: pytest.CaptureF
     lines = run(capsys, *(f"{number}.yaml" for number in range(5)))[1].splitlines()
     assert lines[-9:-2] == ["Issues by file:", *(f"     2  {number}.yaml" for number in range(5)), ""]
     assert "Issues by file:" not in run(capsys, "--format", "concise", ".")[1]
+
+
+def test_files_come_in_the_order_given_and_a_note_about_each_is_written_once(
+    capsys: pytest.CaptureFixture[str], project: Path
+) -> None:
+    for name in "cab":
+        (project / f"{name}.yaml").write_text("parallel_config: {pipeline_stage: 2}\nprofile: True\n", encoding="utf-8")
+    _, out, err = run(capsys, "--dialect", "mindformers", "--format", "concise", "c.yaml", "a.yaml", "b.yaml")
+    assert [line.partition(":")[0] for line in out.splitlines()[:3]] == ["c.yaml", "a.yaml", "b.yaml"]
+    assert err.count("only part of a 'mindformers' config") == 1
+    assert err.endswith("\n  the same applies to 2 more files\n")

@@ -117,7 +117,7 @@ def test_github(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[2] == (
         "::warning file=my config.yaml,line=3,endLine=3,col=18,endColumn=22,title=MST102 number-read-as-text"
         "::YAML reads '1e-8' as a string, not as a number; every process stops during startup, before the first step"
-        "%0Ahelp: write 1.e-8"
+        "%0Ahelp: write it with a decimal point and a signed exponent: 1.e-8"
     )
 
 
