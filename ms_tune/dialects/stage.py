@@ -147,6 +147,17 @@ def stage_of(layers: Sequence[tuple[int, int, StageLayer]], index: int, stages: 
     )
 
 
+def with_prediction(stage: Stage, count: int) -> Stage:
+    """Return the stage with layers of multi-token prediction behind the head's chunk, each of the kind of the model's last layer."""
+    chunks = (
+        chunk._replace(layers=(*chunk.layers, *[chunk.layers[-1]._replace(mtp=True)] * count))
+        if chunk.head and chunk.layers
+        else chunk
+        for chunk in stage.chunks
+    )
+    return stage._replace(chunks=tuple(chunks))
+
+
 def resize_stage(stage: Stage, layers: int) -> Stage:
     """Return the stage with ``layers`` ordinary layers: at least one of each kind if possible, then in proportion.
 

@@ -133,6 +133,7 @@ class DryrunRequest(Record):
         engine: Where the processes run: ``local`` or ``ray``.
         real: Run on devices, without simulation.
         model_config: The model's ``config.json``, or its folder, if it is not where the config says.
+        data: Prepare a synthetic data set; an estimate needs none, so no column can be in its way.
     """
 
     config: Path | None = None
@@ -155,6 +156,7 @@ class DryrunRequest(Record):
     engine: str = "local"
     real: bool = False
     model_config: Path | None = None
+    data: bool = True
 
 
 class CommandRequest(Record):

@@ -19,6 +19,7 @@ from ms_tune.dialects.job_parts import (
     Sharding,
     TrainingConfig,
 )
+from ms_tune.dialects.stage import with_prediction
 from ms_tune.dryrun.shrink.mindformers_data import MODEL, splits_operators
 from ms_tune.estimate.persistent import StaticSharing, static_bytes
 from ms_tune.facts.keys import mindspore_values
@@ -61,7 +62,7 @@ def mindformers_theory(config: ConfigCopy, stage: Stage | None) -> dict[str, int
         settings = _Settings(config.get(MODEL), facts)
         trained, sharing = _static_training(config, settings)
         _check_sizes(trained, sharing, stage)
-        return static_bytes(trained, sharing, _with_prediction(stage) if _predicts(settings) else stage)
+        return static_bytes(trained, sharing, with_prediction(stage, _count_predicted(settings)))
     except _UnknownError:
         return {}
 
@@ -131,20 +132,11 @@ def _foreign_keys(kind: str, *, latent: bool, experts: bool) -> Iterator[str]:
         yield "tie_word_embeddings"
 
 
-def _predicts(settings: _Settings) -> bool:
-    predicts = settings.get("num_nextn_predict_layers") or 0
-    if predicts not in (0, 1):
+def _count_predicted(settings: _Settings) -> int:
+    predicted = settings.get("num_nextn_predict_layers") or 0
+    if predicted not in (0, 1):
         raise _UnknownError
-    return predicts == 1
-
-
-def _with_prediction(stage: Stage) -> Stage:
-    # The last stage has a layer that predicts one more token, of the kind of the model's last layer.
-    chunks = (
-        chunk._replace(layers=(*chunk.layers, chunk.layers[-1]._replace(mtp=True))) if chunk.head else chunk
-        for chunk in stage.chunks
-    )
-    return stage._replace(chunks=tuple(chunks))
+    return int(predicted)
 
 
 def _model_shape(settings: _Settings, dtype: DType) -> ModelShape:

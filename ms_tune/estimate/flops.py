@@ -87,7 +87,7 @@ def prediction_flops(widths: Widths) -> int:
     return 2 * 2 * widths.hidden * widths.hidden + head_flops(widths)
 
 
-# Names of fields in the models of MindFormers' older classes (legacy).
+# Names of fields in the models of MindFormers' older classes (legacy): Llama's, GLM's.
 _OTHER_NAMES = {
     "num_attention_heads": ("num_heads",),
     "num_query_groups": ("n_kv_heads", "multi_query_group_num"),
@@ -96,15 +96,19 @@ _OTHER_NAMES = {
     "num_moe_experts": ("expert_num",),
     "moe_router_topk": ("num_experts_chosen",),
 }
-_NEEDED = ("hidden_size", "num_attention_heads", "ffn_hidden_size", "vocab_size", "seq_length")
+_INNER = "ffn_hidden_size"
+_NEEDED = ("hidden_size", "num_attention_heads", _INNER, "vocab_size", "seq_length")
+_MULTIPLE = 256  # default of `multiple_of` (`LlamaConfig`)
 _GATED = ("swiglu", "silu", "geglu", "fusedswiglu")
 
 
 def widths_of(model: ModelConfig) -> Widths | None:
     """Return the sizes of a config's model that determine its operations; None if one of them is unknown."""
     hidden, heads = positive_size(model, "hidden_size"), positive_size(model, "num_attention_heads")
-    inner, words, tokens = (positive_size(model, name) for name in ("ffn_hidden_size", "vocab_size", "seq_length"))
-    if not (hidden and heads and inner and words and tokens):
+    words, tokens = positive_size(model, "vocab_size"), positive_size(model, "seq_length")
+    inner = _inner_of(model)
+    decoder = model.known or _is_legacy(model) or bool(model.written_fields("expand_ratio"))
+    if not (hidden and heads and inner and words and tokens and decoder):
         return None
     experts = positive_size(model, "num_moe_experts") or 0
     experts = experts if experts > 1 else 0
@@ -114,7 +118,7 @@ def widths_of(model: ModelConfig) -> Widths | None:
     if shared is None and experts:
         shared = (positive_size(model, "shared_expert_num") or 0) * expert
     # Both legacy networks have a gate without a key for it (`LlamaFeedForward`; `ChatGLM2SwiGLU`).
-    gated = model.facts.legacy or model.value("gated_linear_unit") is True
+    gated = _is_legacy(model) or model.value("gated_linear_unit") is True
     gated = gated or str(model.value("hidden_act")).lower() in _GATED
     return Widths(
         hidden=hidden,
@@ -150,16 +154,34 @@ def _attention_of(model: ModelConfig, hidden: int, heads: int) -> Attention:
     return Attention(heads, positive_size(model, "num_query_groups") or heads, head, head)
 
 
+def _is_legacy(model: ModelConfig) -> bool:
+    # A class that is not the framework's own is taken for one like Llama if it has Llama's norm; others are not decoders like it.
+    return model.facts.legacy or (not model.known and any(map(model.written_fields, ("rms_norm_eps", "multiple_of"))))
+
+
+def _inner_of(model: ModelConfig) -> int | None:
+    # Return the inner width, written or as a legacy network computes it (`LlamaFeedForward`); GPT-2's and Bloom's is a multiple.
+    inner, hidden, ratio = (positive_size(model, name) for name in (_INNER, "hidden_size", "expand_ratio"))
+    if inner or not hidden:
+        return inner
+    if ratio is not None or not _is_legacy(model):
+        return hidden * ratio if ratio is not None else None
+    wide, more = 4 * hidden, model.value("ffn_dim_multiplier")
+    if isinstance(more, (int, float)) and not isinstance(more, bool) and 0 < more < wide:  # neither NaN nor infinite
+        wide = int((more + 0.01) * wide)
+    multiple = positive_size(model, "multiple_of") or _MULTIPLE
+    return -(-int(2 * wide / 3) // multiple) * multiple
+
+
 def positive_size(model: ModelConfig, name: str) -> int | None:
     """Return a positive size under any of its names, or None."""
-    values = map(model.number, (name, *_OTHER_NAMES.get(name, ())))
-    found = next((value for value in values if value is not None), None)
-    return found if found is not None and found > 0 else None
+    found = (model.number(one) for one in (name, *_OTHER_NAMES.get(name, ())))
+    return next((size for size in found if size is not None and size > 0), None)
 
 
 def missing_sizes(model: ModelConfig) -> tuple[str, ...]:
     """Return the unknown sizes without which :func:`widths_of` returns None."""
-    return tuple(name for name in _NEEDED if not positive_size(model, name))
+    return tuple(name for name in _NEEDED if not (_inner_of(model) if name == _INNER else positive_size(model, name)))
 
 
 def widths_of_shape(shape: ModelShape) -> Widths:

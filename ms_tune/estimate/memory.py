@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ms_tune.estimate.flops import Attention, Widths
+    from ms_tune.estimate.static import StaticMemory
     from ms_tune.verdict.limit import Limit
 
 _HALF = 2  # bytes of one activation value
@@ -132,7 +133,9 @@ class StageEstimate(Record):
     recomputed: int  # fully recomputed layers
     lasting_bytes: int  # weights, gradients and optimizer state
     activation_bytes: int  # activations of the micro-batches in flight
-    transient_bytes: int  # the layer being recomputed, or the logits
+    transient_bytes: (
+        int  # the layer being recomputed, or the logits; whole weights gathered from the ranks that shard them
+    )
 
     @property
     def peak_bytes(self) -> int:
@@ -189,3 +192,13 @@ def estimate_stage(number: int, layers: int, lasting: int, groups: Iterable[Live
         again = max(again, one.activations.none if one.full else 0)
         recomputed += one.layers if one.full else 0
     return StageEstimate(number, layers, recomputed, lasting, kept, max(again, logits))
+
+
+def with_static_weights(stage: StageEstimate, memory: StaticMemory) -> StageEstimate:
+    """Return a stage of a static graph: with whole weights in the forward pass, or with all gradients after the backward pass.
+
+    Compared with traces of MindSpore 2.9 (docs/accuracy.md): whole weights stay until the backward pass; without
+    accumulation, gradients come when activations go.
+    """
+    transient = max(stage.transient_bytes + memory.gathered, memory.gradients - stage.activation_bytes)
+    return stage._replace(lasting_bytes=stage.lasting_bytes + memory.accumulated, transient_bytes=transient)

@@ -16,7 +16,7 @@ from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ms_tune.dialects.job_parts import Experts, LatentAttention, ModelShape, TrainingConfig
     from ms_tune.dialects.stage import Chunk, Stage, StageLayer
@@ -100,12 +100,27 @@ def static_bytes(config: TrainingConfig, sharing: StaticSharing, stage: Stage) -
     ``core/optim/adamw.py`` and ``fused_adamw.py`` for two float32 moments per trained weight, without a copy. The sharding was
     compared with traces of MindSpore 2.9.
     """
-    weights = state = 0
-    for weight, count in Counter(stage_weights(config, stage)).items():
+    return shard_weights(stage_weights(config, stage), sharing)
+
+
+def shard_weights(weights: Iterable[WeightBytes], sharing: StaticSharing) -> dict[str, int]:
+    """Return the bytes, by content, that one rank keeps of weights on its TP and EP rank."""
+    kept = state = 0
+    for weight, count in Counter(weights).items():
         share = count * (weight.size // (_shard_count(weight, sharing) if weight.trained else 1))
-        weights += share * weight.dtype.bytes
+        kept += share * weight.dtype.bytes
         state += share * _MOMENTS * DType.FLOAT32.bytes if weight.trained else 0
-    return {"weights": weights, "optimizer_state": state}
+    return {"weights": kept, "optimizer_state": state}
+
+
+def gathered_bytes(weights: Iterable[WeightBytes], sharing: StaticSharing) -> int:
+    """Return the bytes of the whole weights that a rank gathers in the forward pass, and keeps for the backward pass."""
+    counts = Counter(weight for weight in weights if weight.trained)
+    return sum(
+        weight.size * weight.dtype.bytes * count
+        for weight, count in counts.items()
+        if _shard_count(weight, sharing) > 1
+    )
 
 
 def _shard_count(weight: WeightBytes, sharing: StaticSharing) -> int:

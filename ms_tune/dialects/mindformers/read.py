@@ -378,6 +378,52 @@ def is_parallel(source: SourceFile) -> bool:
     return bool(source.get(("use_parallel",), default=False))
 
 
+def has_whole_vocabulary(source: SourceFile) -> bool:
+    """Return whether each TP rank of a legacy network has the whole embedding and head (``vocab_emb_dp``).
+
+    With several stages it is reset (``mindformers/core/parallel_config.py``); networks of Mcore never have it.
+    """
+    section = "parallel_config"
+    stages = source.get((section, "pipeline_stage"), 1)
+    several = isinstance(stages, int) and stages > 1
+    return is_legacy(source.data) and source.get((section, "vocab_emb_dp"), default=True) is True and not several
+
+
+def shards_accumulated_gradients(source: SourceFile) -> bool:
+    """Return whether gradients summed over micro-batches are sharded like the weights (MindSpore's default is off)."""
+    path = ("parallel", "parallel_optimizer_config", "gradient_accumulation_shard")
+    return source.get(path, default=False) is True
+
+
+class Adapter(Record):
+    """The projections that LoRA adapts (``pet_config``); the model's own weights are frozen."""
+
+    rank: int
+    attention: bool
+    feed_forward: bool
+
+
+# Parts of the names of projections: in legacy networks, in GLM, in networks of Mcore.
+_ATTENTION = ("wq", "wk", "wv", "wo", "qkv", "query_key_value", "dense", "linear_q", "linear_kv", "linear_proj")
+_FEED_FORWARD = ("w1", "w2", "w3", "gate_hidden", "h_to_4h", "4h_to_h", "linear_fc", "mlp", "feed_forward")
+_LORA_RANK = 8  # default of ``LoraConfig`` (mindformers/pet/pet_config.py)
+
+
+def read_adapter(model: ModelConfig) -> Adapter | None:
+    """Return the adapter that fine-tuning adds to the model; None if all weights are trained.
+
+    ``target_modules`` is a regular expression of the user's. It is not run: only the names in it are looked for.
+    """
+    settings = model.value("pet_config")
+    if not isinstance(settings, dict) or not settings.get("pet_type"):
+        return None
+    target, rank = str(settings.get("target_modules", "")), settings.get("lora_rank")
+    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
+        rank = _LORA_RANK
+    attention, feed_forward = (any(name in target for name in names) for names in (_ATTENTION, _FEED_FORWARD))
+    return Adapter(rank, attention, feed_forward)
+
+
 def names_devices(source: SourceFile) -> bool:
     """Return whether a config itself defines the number of devices."""
     return source.get(("parallel_config", "data_parallel")) is not None

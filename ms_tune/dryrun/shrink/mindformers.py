@@ -83,12 +83,13 @@ def prepare_mindformers(prepared: PreparedConfig, name: str, request: DryrunRequ
         warnings += (msg("stages.devices.alone-static"),)
     job = MindFormersJob(
         config_file=_CONFIG_FILE,
-        columns=synthetic_columns(config, sample_length(config)),
+        columns=synthetic_columns(config, sample_length(config)) if request.data else (),
         batches=STEPS,
         batch_size=batch_size(config),
         threads=max(_DISPATCH_THREADS, os.cpu_count() or 1),
     )
-    replace_data_set(model.config, job.columns, STEPS * job.batch_size * world_size)
+    if request.data:
+        replace_data_set(model.config, job.columns, STEPS * job.batch_size * world_size)
     take_out_the_surroundings(model.config)
     # ``preprocess_with_dryrun`` in parallel_core/training_graph/transformer/moe/token_dispatcher.py
     uneven = not is_legacy(model.config.data) and any(kind.make is LayerKind.EXPERTS for kind in model.kinds)

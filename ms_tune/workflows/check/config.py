@@ -246,7 +246,7 @@ def _estimate_config(request: DryrunRequest, loaded: LoadedConfig) -> JobMemory:
     # Return a config's job and its estimated memory; errors become the reason of the result.
     job = None
     try:
-        job = read_job(request, loaded)
+        job = read_job(request._replace(data=False), loaded)
         limit, reserve = limit_before(request, job.first)
         return JobMemory(job, estimate_job(job, limit, reserve))
     except MsTuneError as error:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 from itertools import groupby
 
+from ms_tune.dialects.mindformers.read import has_whole_vocabulary, shards_accumulated_gradients
+from ms_tune.dialects.stage import with_prediction
 from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.request import Setting
 from ms_tune.dryrun.settings import with_settings
-from ms_tune.enums import LayerKind, RecomputeMode
+from ms_tune.enums import Dialect, LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.estimate.flops import require_widths
 from ms_tune.estimate.memory import (
@@ -19,7 +21,10 @@ from ms_tune.estimate.memory import (
     estimate_stage,
     layer_activations,
     logits_bytes,
+    with_static_weights,
 )
+from ms_tune.estimate.persistent import StaticSharing
+from ms_tune.estimate.static import StaticMemory, StaticModel, estimate_static_memory
 from ms_tune.fit.job import layer_offset_or_none, read_job, read_present_plan
 from ms_tune.fit.layouts import is_sequence_parallel, layout_keys, read_layout
 from ms_tune.normalize.sapp_lists import SappLists
@@ -50,21 +55,26 @@ if TYPE_CHECKING:
 def estimate_job(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
     """Estimate the memory of every stage of a job."""
     widths = require_widths(job.loaded.job.model)
+    if any(layer.swap for layer in job.now.layers):
+        raise UnsupportedError(msg("check.swap"))
     layout = read_layout(job.loaded, job.first)
     tokens = widths.tokens * layout.size // layout.context
     share = RankShare(tokens, layout.tensor, is_sequence_parallel(job.loaded), layout.context, layout.expert)
     others = [prepare_run(job.request._replace(stage=one, layers=None), job.loaded) for one in range(1, job.stages)]
-    stages = tuple(_config_stage(run, widths, share) for run in (job.first, *others))
+    stages = tuple(_config_stage(job, run, widths, share) for run in (job.first, *others))
     return Estimate(stages, limit, reserve_bytes, bool(widths.experts))
 
 
-def _config_stage(run: PreparedRun, widths: Widths, share: RankShare) -> StageEstimate:
-    if not run.theory:
+def _config_stage(job: PlannedJob, run: PreparedRun, widths: Widths, share: RankShare) -> StageEstimate:
+    static = _estimate_static(job, run, widths)
+    if static is None and not run.theory:
         raise UnsupportedError(msg("check.no-theory"))
     if run.in_flight is None:
         raise UnsupportedError(msg("fitting.schedule"))
     lasting = sum(run.theory.values())
-    if "gradients" not in run.theory:  # as large as the weights, if in the same format
+    if not run.theory and static is not None:
+        lasting = static.weights + static.optimizer
+    elif static is None and "gradients" not in run.theory:  # as large as the weights, if in the same format
         lasting += run.theory.get("weights", 0)
     layers = []
     for kind, count in run.kinds.items():
@@ -75,7 +85,24 @@ def _config_stage(run: PreparedRun, widths: Widths, share: RankShare) -> StageEs
         passes = run.in_flight[chunk if run.stages > 1 else 0]
         layers.append(LiveLayers(activations, passes, full=full, layers=count))
     logits = logits_bytes(widths, share) if run.stage == run.stages - 1 else 0
-    return estimate_stage(run.stage, run.layers, lasting, layers, logits)
+    estimate = estimate_stage(run.stage, run.layers, lasting, layers, logits)
+    return with_static_weights(estimate, static) if static is not None else estimate
+
+
+def _estimate_static(job: PlannedJob, run: PreparedRun, widths: Widths) -> StaticMemory | None:
+    # Return the memory for the weights of a static graph; None for other dialects, or if its layers are unknown.
+    loaded, split = job.loaded, run.split
+    pipeline = loaded.prepared_config.pipeline if loaded.dialect is Dialect.MINDFORMERS else ()
+    if not pipeline:
+        return None
+    model, key = loaded.job.model, layout_keys(loaded.dialect).sharded
+    ranks = split.data * split.context * split.tensor
+    sharded = key is not None and loaded.source.get(key) is True
+    whole = has_whole_vocabulary(loaded.source)
+    static = StaticModel(model, widths, split.tensor, split.expert, whole_vocabulary=whole)
+    stage = with_prediction(pipeline[run.stage], model.mtp_layers)
+    shards_sums = shards_accumulated_gradients(loaded.source)
+    return estimate_static_memory(static, StaticSharing(ranks, sharded), stage, shards_sums=shards_sums)
 
 
 _TRIES = 12  # bisection steps over the number of layers; no stage has more than a few thousand

@@ -1,0 +1,151 @@
+"""Estimate the persistent memory of MindFormers static graphs that :mod:`ms_tune.dryrun.theory_mindformers` does not cover exactly.
+
+These are legacy networks, unusual settings, and fine-tuning with LoRA. Sources, MindFormers 1.9:
+``models/llama/llama_transformer.py`` and ``llama_layer.py``, ``models/glm2/glm2_transformer.py``, ``modules/transformer/moe.py``,
+``pet/tuners/lora_adapter.py``.
+"""
+
+from __future__ import annotations
+
+from ms_tune.dialects.job_parts import (
+    DType,
+    Experts,
+    LatentAttention,
+    MicroBatches,
+    ModelShape,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Sharding,
+    TrainingConfig,
+)
+from ms_tune.dialects.mindformers.read import read_adapter
+from ms_tune.estimate.persistent import WeightBytes, gathered_bytes, layer_weights, shard_weights, stage_weights
+from ms_tune.records import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ms_tune.dialects.mindformers.read import Adapter
+    from ms_tune.dialects.stage import Stage
+    from ms_tune.estimate.flops import Widths
+    from ms_tune.estimate.persistent import StaticSharing
+    from ms_tune.facts.models import ModelConfig
+
+
+class StaticModel(Record):
+    """A model and how it is split."""
+
+    model: ModelConfig
+    widths: Widths
+    tensor: int
+    expert: int
+    whole_vocabulary: bool  # each TP rank has the whole embedding and head (``vocab_emb_dp`` of legacy networks)
+
+    def weights(self, stage: Stage) -> Iterator[WeightBytes]:
+        """Yield the weights of one rank of a stage, the frozen ones of LoRA without training."""
+        config = self._training()
+        adapter = read_adapter(self.model)
+        vocabulary = config.shape.vocab_size // self.tensor
+        for weight in stage_weights(config, stage):
+            one = weight
+            if self.whole_vocabulary and weight.rows == vocabulary and weight.columns == config.shape.hidden_size:
+                one = one._replace(rows=config.shape.vocab_size, ways=1)
+            yield one._replace(trained=False) if adapter is not None else one
+        if adapter is not None:
+            layers = [layer for chunk in stage.chunks for layer in chunk.layers]
+            for weight in (weight for layer in layers for weight in layer_weights(config, layer)):
+                if weight.columns > 1 and not weight.experts:
+                    yield from _adapter_weights(weight, config.shape, adapter)
+
+    def _training(self) -> TrainingConfig:
+        model = self.model
+        written = (model.value(name) for name in ("params_dtype", "param_init_type"))
+        dtype = next((DType(one) for one in written if one in tuple(DType)), DType.FLOAT32)
+        return TrainingConfig(
+            _shape_of(model, self.widths),
+            Parallelism(self.tensor, 1, 1, self.expert, None, sequence=False),
+            MicroBatches(1, 1),
+            Precision(dtype, mixed=False, gradients=dtype, norm=DType.FLOAT32),
+            Optimizer("AdamW", gradient_buffers=False, sharding=Sharding.NONE),
+        )
+
+
+class StaticMemory(Record):
+    """A rank's memory for weights in a static graph, in bytes."""
+
+    weights: int
+    optimizer: int  # Adam's state
+    gradients: int  # of trained weights, as sharded as they are
+    accumulated: int  # gradients summed over micro-batches; 0 without pipeline stages
+    gathered: int  # whole weights, gathered from the ranks that shard them
+
+
+def estimate_static_memory(
+    job: StaticModel, sharing: StaticSharing, stage: Stage, *, shards_sums: bool
+) -> StaticMemory:
+    """Estimate the memory of one rank of a stage for its weights; ``shards_sums``: accumulated gradients are sharded, too.
+
+    Only pipeline stages accumulate gradients in MindFormers' static graph.
+    """
+    weights = list(job.weights(stage))
+    trained = [one for one in weights if one.trained]
+    gradients = shard_weights(trained, sharing)["weights"]
+    accumulated = 0
+    if stage.stages > 1:
+        accumulated = gradients if shards_sums else sum(one.size * one.dtype.bytes for one in trained)
+    whole = shard_weights(weights, sharing)
+    gathered = gathered_bytes(weights, sharing)
+    return StaticMemory(whole["weights"], whole["optimizer_state"], gradients, accumulated, gathered)
+
+
+def count_parameters(model: ModelConfig, widths: Widths, stage: Stage) -> int:
+    """Return the parameters of a model whose only stage is given."""
+    return sum(one.size for one in StaticModel(model, widths, 1, 1, whole_vocabulary=False).weights(stage))
+
+
+def _shape_of(model: ModelConfig, widths: Widths) -> ModelShape:
+    def is_on(*names: str) -> bool:
+        return any(model.value(name) is True for name in names)
+
+    attention, biases = widths.attention, is_on("add_bias_linear")
+    latent = None
+    if attention.key_rank:
+        plain = attention.head - attention.rotary
+        latent = LatentAttention(
+            attention.query_rank or None, attention.key_rank, plain, attention.rotary, attention.value
+        )
+    experts = None
+    if widths.experts:
+        experts = Experts(widths.experts, widths.chosen, widths.expert, widths.shared, tensor_parallel=False, flat=True)
+    return ModelShape(
+        vocab_size=widths.vocabulary,
+        hidden_size=widths.hidden,
+        ffn_hidden_size=widths.feed_forward,
+        layers=1,
+        num_attention_heads=attention.heads,
+        num_query_groups=attention.groups,
+        head_size=attention.head,
+        seq_length=widths.tokens,
+        activation="swiglu" if widths.gated else "gelu",
+        normalization="RMSNorm" if widths.gated and model.value("rmsnorm") is not False else "LayerNorm",
+        rotary=widths.gated,
+        tied_embeddings=is_on("tie_word_embeddings"),
+        qkv_bias=biases or is_on("qkv_has_bias", "add_qkv_bias", "attention_bias", "has_bias"),
+        output_bias=biases or is_on("attn_proj_has_bias", "has_bias"),
+        mlp_bias=biases,
+        flash_attention=True,
+        qk_norm=is_on("use_qk_norm", "qk_layernorm"),
+        sandwich_norm=is_on("post_self_attn_layernorm") and is_on("post_mlp_layernorm"),
+        latent=latent,
+        experts=experts,
+    )
+
+
+def _adapter_weights(weight: WeightBytes, shape: ModelShape, adapter: Adapter) -> Iterator[WeightBytes]:
+    # Yield the two matrices that LoRA adds to a projection.
+    wide, outputs = shape.ffn_hidden_size, weight.rows * weight.ways
+    if adapter.feed_forward if wide in (weight.columns, outputs, outputs // 2) else adapter.attention:
+        yield WeightBytes(adapter.rank, weight.columns, DType.FLOAT32)
+        yield WeightBytes(weight.rows, adapter.rank, DType.FLOAT32, ways=weight.ways)
