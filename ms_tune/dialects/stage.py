@@ -148,7 +148,7 @@ def stage_of(layers: Sequence[tuple[int, int, StageLayer]], index: int, stages: 
 
 
 def with_prediction(stage: Stage, count: int) -> Stage:
-    """Return the stage with layers of multi-token prediction behind the head's chunk, each of the kind of the model's last layer."""
+    """Return the stage with layers of multi-token prediction after the head's chunk, each of the kind of the model's last layer."""
     chunks = (
         chunk._replace(layers=(*chunk.layers, *[chunk.layers[-1]._replace(mtp=True)] * count))
         if chunk.head and chunk.layers

@@ -191,7 +191,7 @@ def built_in(dialect: Dialect | None = None) -> tuple[Check, ...]:
 
 @cache
 def built_in_form() -> tuple[Check, ...]:
-    """Return the built-in checks of the form of a config, which hold for all releases of all frameworks."""
+    """Return the built-in checks of the form of a config, which apply to all releases of all frameworks."""
     return tuple(read_checks(data_folder(FOLDER) / f"{_SHARED}.yaml"))
 
 

@@ -1,4 +1,4 @@
-"""The sizes of public models, held to the parameters that their makers published."""
+"""The sizes of public models, compared with the parameters that their makers published."""
 
 from __future__ import annotations
 
