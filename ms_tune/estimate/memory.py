@@ -114,7 +114,7 @@ def _ring_share(size: int, ranks: int) -> int:
 
 
 # Ratio of simulated peaks to these estimates for the same jobs (docs/check.md), with a small margin at both ends.
-_LOWEST, _HIGHEST, _HIGHEST_WITH_EXPERTS = 0.95, 1.5, 2.5
+_LOWEST, _LOWEST_STATIC, _HIGHEST, _HIGHEST_WITH_EXPERTS = 0.95, 0.9, 1.5, 2.5
 
 
 class Outlook(str, Enum):
@@ -150,6 +150,7 @@ class Estimate(Record):
     limit: Limit  # usable device memory of a stage
     reserve_bytes: int  # the reserved part of it
     experts: bool = False  # layers have experts, whose buffers are not modelled
+    static: bool = False  # MindFormers' static graph, whose gathered weights are not all alive at once
 
     @property
     def fullest(self) -> StageEstimate:
@@ -164,7 +165,8 @@ class Estimate(Record):
     @property
     def ratio_range(self) -> tuple[float, float]:
         """Return the lowest and highest ratio of simulated peaks to estimates of such jobs."""
-        return _LOWEST, _HIGHEST_WITH_EXPERTS if self.experts else _HIGHEST
+        lowest = _LOWEST_STATIC if self.static else _LOWEST
+        return lowest, _HIGHEST_WITH_EXPERTS if self.experts else _HIGHEST
 
     @property
     def outlook(self) -> Outlook:

@@ -254,7 +254,7 @@ def test_own_checklist_that_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["lint", "check"])
 def test_nothing_slow_is_imported(command: str, tmp_path: Path) -> None:
     """Starting Python is most of the time of both; ``dataclasses`` alone imports ``inspect``, ``dis`` and ``tokenize``."""
-    config = shutil.copy(data_folder("yaml_templates") / "mindformers" / "qwen3_32b.yaml", tmp_path)
+    config = shutil.copy(data_folder("yaml_templates") / "mindformers" / "qwen3_0_6b.yaml", tmp_path)
     code = (
         "import sys; from ms_tune.cli.main import main; "
         f"main([{command!r}, {str(config)!r}]); "

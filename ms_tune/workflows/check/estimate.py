@@ -62,7 +62,8 @@ def estimate_job(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:
     share = RankShare(tokens, layout.tensor, is_sequence_parallel(job.loaded), layout.context, layout.expert)
     others = [prepare_run(job.request._replace(stage=one, layers=None), job.loaded) for one in range(1, job.stages)]
     stages = tuple(_config_stage(job, run, widths, share) for run in (job.first, *others))
-    return Estimate(stages, limit, reserve_bytes, bool(widths.experts))
+    static = job.loaded.dialect is Dialect.MINDFORMERS
+    return Estimate(stages, limit, reserve_bytes, bool(widths.experts), static)
 
 
 def _config_stage(job: PlannedJob, run: PreparedRun, widths: Widths, share: RankShare) -> StageEstimate:
