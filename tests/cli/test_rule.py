@@ -38,7 +38,10 @@ def test_a_rule_by_id_and_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("MST102 number-read-as-text: A number that YAML reads as a string\n")
     assert "Why it matters on Ascend:\nYAML 1.1 requires" in out
     assert "Bad:\n  optimizer:\n    type: AdamW\n    eps: 1e-8\n" in out
-    assert "How to fix it:\nwrite it with a decimal point and a signed exponent: <number>\n'ms-tune lint --fix' fixes it" in out
+    assert (
+        "How to fix it:\nwrite it with a decimal point and a signed exponent: <number>\n'ms-tune lint --fix' fixes it"
+        in out
+    )
     assert "Evidence:\n  PyYAML 6.0: yaml/resolver.py\n" in out
     assert run(capsys, "number-read-as-text")[1] == out
     assert "\n\nMST509 profiling-on" in run(capsys, "MST102", "MST509")[1]
