@@ -38,7 +38,8 @@ _BLANK = rf"(?<!\d) | (?![A-Za-zµ%{_WIDE}])"  # no line break between a number 
 _LETTER_END = rf"(?<=[{_WIDE}])(?<![{_OPENING}])(?=[{_WIDE}])(?![{_CLOSING}])"
 _ESCAPE = r"\033\[[0-9;]*m|\033\]8;;[^\033]*\033\\"  # a colour, the start or the end of a link
 _LABEL = r"(?: *[-=] +(?:\w+(?:: |：))?| +\d+ +| *\S(?:[^ ]| (?! ))*? {2,})(?=\S)"
-_WHOLE = r" *(?:\$ |ms-tune |(?:Formative|Set) )|(?:[^:：]+(?:: |：)){1,2}ms-tune [a-z](?!.* \[-)| *--> |\s*\d*\s*\|"
+_WHOLE = r" *(?:\$ |ms-tune |(?:Formative|Set) )|[^:：]+(?:: |：)ms-tune [a-z](?!.* \[-)| *--> |\s*\d*\s*\|"
+_SENTENCE_WITH_COMMAND = r"((?:[^:：]+[:：] ?){2}) *(ms-tune [a-z].*)"
 _SET_IN = 2  # additional indentation of continued lines
 _NARROWEST = 8  # minimum width of a wrapped column
 _STDIN = Path("-")
@@ -183,6 +184,9 @@ def fold(line: str, width: int) -> list[str]:
     plain = re.sub(_ESCAPE, "", line)
     if text_width(plain) <= width or re.match(_WHOLE, plain):
         return [line]
+    command = re.fullmatch(_SENTENCE_WITH_COMMAND, plain)
+    if command:
+        return [*fold(command[1].rstrip(), width), f"{' ' * _SET_IN}{command[2]}"]
     indent = plain[: len(plain) - len(plain.lstrip(" "))]
     label = re.match(_LABEL, plain)
     lead = label[0] if label and text_width(label[0]) <= width // 2 else indent

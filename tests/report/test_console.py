@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 from ms_tune.errors import UsageError
-from ms_tune.report.console import Console, text_width, wrap
+from ms_tune.report.console import Console, fold, text_width, wrap
 from ms_tune.text import Language, msg
 
 ERROR = UsageError(msg("lint.empty-glob", pattern="train.yaml " * 12), msg("cli.usage.hint", program="ms-tune " * 9))
@@ -54,3 +54,12 @@ def test_no_chinese_word_is_broken_where_its_phrase_fits_the_line() -> None:
         assert max(map(text_width, lines)) <= width
         assert "".join(lines).replace(" ", "") == text.replace(" ", "")
         assert all(any(phrase in line for line in lines) for phrase in phrases), (width, lines)
+
+
+def test_a_command_stays_whole_below_its_sentence() -> None:
+    command = "ms-tune lint --fix=unsafe some/long/path/of/a/config.yaml"
+    assert fold(f"suggestion: review the change first: {command}", 60) == [
+        "suggestion: review the change first:",
+        f"  {command}",
+    ]
+    assert fold(f"next: {command}", 40) == [f"next: {command}"]
