@@ -98,7 +98,7 @@ class TestPackagedModel:
     def test_it_ends_well_and_says_what_it_does(self, packaged_run: RealRun) -> None:
         assert packaged_run.code == 1, packaged_run.err  # on a card with 64 GB
         assert set(packaged_run.json) == JSON_KEYS
-        assert "Simulating 4, 5 of 32 layers on stage 0" in packaged_run.err
+        assert "stage 0, 5 layers: simulating" in packaged_run.err
 
     def test_it_ran_on_stand_ins_without_a_warning(self, packaged_run: RealRun) -> None:
         result = packaged_run.json
