@@ -21,6 +21,7 @@ from ms_tune.dialects.job_parts import (
 )
 from ms_tune.dialects.mindformers.read import read_adapter
 from ms_tune.estimate.persistent import WeightBytes, gathered_bytes, layer_weights, shard_weights, stage_weights
+from ms_tune.facts.models import names_of
 from ms_tune.records import Record
 
 TYPE_CHECKING = False
@@ -61,7 +62,7 @@ class StaticModel(Record):
 
     def _training(self) -> TrainingConfig:
         model = self.model
-        written = (model.value(name) for name in ("params_dtype", "param_init_type"))
+        written = map(model.value, names_of("params_dtype"))
         dtype = next((DType(one) for one in written if one in tuple(DType)), DType.FLOAT32)
         return TrainingConfig(
             _shape_of(model, self.widths),

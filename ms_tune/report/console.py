@@ -101,7 +101,9 @@ def table_lines(
                 for column, lines, number in zip(kept, texts, numbers, strict=True)
             ]
             _narrow_columns(widths, least, width)
-        top = [wrap(heads[column], limit) for column, limit in zip(kept, widths, strict=True)]
+        # A heading is also broken before its unit.
+        parts = ([(" ", word) for word in heads[column].split(" ")] for column in kept)
+        top = [_fill_lines(words, limit) for words, limit in zip(parts, widths, strict=True)]
         cells = [[_wrap_cell(cell, limit) for cell, limit in zip(row, widths, strict=True)] for row in cells]
     yield from _row_lines(top, widths, numbers)
     yield "─" * min(width, sum(widths) + len(_GAP) * (len(widths) - 1))
@@ -166,8 +168,12 @@ def wrap(text: str, width: int, *, prose: bool = False) -> list[str]:
     """
     if text_width(text) <= width:
         return [text]
+    return _fill_lines(_split_words(text, width) if prose else _at_blanks(text), width)
+
+
+def _fill_lines(words: Iterable[tuple[str, str]], width: int) -> list[str]:
     lines = [""]
-    for blank, word in _split_words(text, width) if prose else _at_blanks(text):
+    for blank, word in words:
         joined = f"{lines[-1]}{blank}{word}" if lines[-1] else word
         if text_width(joined) > width and lines[-1]:
             lines.append(word)

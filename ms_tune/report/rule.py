@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _TITLE_COLUMN = 12  # after the name: an id such as `MST33514` and two gaps
-_TITLE_WIDTH = 24  # at least
+_TITLE_WIDTH = 20  # a narrower column would have a word or two a line
 
 
 def write_rule(rule: RuleEntry, console: Console) -> None:

@@ -35,7 +35,6 @@ FILES: dict[str, str | bytes] = {
     "list.yaml": "- a\n- b\n",
     "document.pdf": b"%PDF-1.7\n\x01\xe2\xe3\xcf\xd3\n",
     "code.py": "print(1)\n",
-    "hello.sh": "echo hello\n",
     "packed.log": gzip.compress(NOT_YAML.encode()),
     "powershell.log": NOT_YAML.encode("utf-16"),
 }
@@ -118,7 +117,6 @@ MISTAKES = {
     "check dangling.yaml": "nowhere.yaml",
     "check document.pdf": "YAML",
     "check code.py": "MindSpore",
-    "check hello.sh": "pretrain_gpt.py",
     "check pipe.yaml": "ms-tune lint",
     "check train.yaml/x.yaml": "train.yaml",
     "--dryrun check train.yaml": "ms-tune check --dryrun train.yaml",
