@@ -131,7 +131,8 @@ def _at_marks(line: str) -> list[str]:
 
 
 def _least_parts(lines: Sequence[str], broken: Callable[[str], list[str]], *, number: bool) -> Sequence[str]:
-    return lines if number else [" " * _NARROWEST, *(part for line in lines for part in broken(line))]
+    narrowest = min(_NARROWEST, max(map(text_width, lines), default=0))
+    return lines if number else [" " * narrowest, *(part for line in lines for part in broken(line))]
 
 
 def _wrap_cell(lines: Sequence[str], width: int) -> list[str]:

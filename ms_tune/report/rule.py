@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _TITLE_COLUMN = 12  # after the name: an id such as `MST33514` and two gaps
-_TITLE_WIDTH = 20  # a narrower column would have a word or two a line
+_TITLE_WIDTH = 24  # at least, but next to the longest names
 
 
 def write_rule(rule: RuleEntry, console: Console) -> None:
@@ -58,9 +58,10 @@ def write_chapters(parts: Sequence[CoursePart], console: Console) -> None:
     for number, topic in enumerate(topic for part in parts for topic in part.topics):
         head = console.text("rule.chapter", title=console.say(topic.title), count=len(topic.rules))
         console.write("\n" * bool(number) + console.paint(head, "cyan"))
-        width = max(len(rule.name) for rule in topic.rules)
-        room = max(terminal_width() - width - _TITLE_COLUMN, _TITLE_WIDTH)
+        most = terminal_width() - _TITLE_COLUMN
+        width = min(max(len(rule.name) for rule in topic.rules), most - _TITLE_WIDTH)
         for rule in topic.rules:
+            room = max(most - max(width, len(rule.name)), _TITLE_WIDTH // 2)
             title = console.say(rule.title)
             first, *rest = wrap(title, room, prose=True) if folds() else [title]
             name = console.paint(f"{rule.name:<{width}}", SEVERITY_COLOURS[rule.severity])

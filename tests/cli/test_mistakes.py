@@ -162,6 +162,7 @@ AFTER = {
     "launch.set.hint": "--set",
     "layouts.too-many.hint": "--search",
     "memory.exists.hint": "--force",
+    "memory.no-such-rank.hint": "--rank",
     "sizes.unknown.hint": "--model-config",
     "stages.set.form.hint": "--set",
     "verdict.chip.hint": "--chip",
