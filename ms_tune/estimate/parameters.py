@@ -19,7 +19,9 @@ from ms_tune.dialects.job_parts import (
     TrainingConfig,
 )
 from ms_tune.dialects.stage import Chunk, Stage, StageLayer
+from ms_tune.estimate.flops import widths_of
 from ms_tune.estimate.persistent import stage_weights
+from ms_tune.estimate.static import StaticModel
 from ms_tune.facts.models import LAYERS
 from ms_tune.facts.sizes import parts_of
 
@@ -30,14 +32,17 @@ if TYPE_CHECKING:
 
     from ms_tune.facts.models import ModelConfig
 
+_MOST_LAYERS = 10_000  # no model has so many; an untrusted config may claim any number
 _EXPERTS = ("num_moe_experts", "num_local_experts")
 _LATENT = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
 def count_parameters(model: ModelConfig) -> int | None:
-    """Return the parameters of a model; None if one of its sizes is unknown, or it is a legacy one."""
-    shape = None if model.facts.legacy else _shape_of(model)
-    if shape is None:
+    """Return the parameters of a model; None if one of its sizes is unknown."""
+    if model.facts.legacy:
+        return _count_legacy_parameters(model)
+    shape = _shape_of(model)
+    if shape is None or shape.layers > _MOST_LAYERS:
         return None
     dense = shape.layers
     if shape.experts is not None:
@@ -53,6 +58,17 @@ def count_parameters(model: ModelConfig) -> int | None:
     stage = Stage(0, 1, (Chunk(layers, embedding=True, head=True),))
     biases = shape.layers * shape.hidden_size if parts_of(model.kind or "").get("down_bias") else 0
     return sum(weight.size for weight in stage_weights(config, stage) if weight.trained) + biases
+
+
+def _count_legacy_parameters(model: ModelConfig) -> int | None:
+    # Return those of a network of MindFormers' legacy classes, without an adapter's.
+    widths, layers = widths_of(model), model.number(LAYERS) or 0
+    if widths is None or not 0 < layers <= _MOST_LAYERS:
+        return None
+    kinds = tuple(StageLayer(number, experts=widths.experts > 0) for number in range(layers))
+    stage = Stage(0, 1, (Chunk(kinds, embedding=True, head=True),))
+    whole = StaticModel(model, widths, 1, 1, whole_vocabulary=False)
+    return sum(weight.size for weight in whole.model_weights(stage))
 
 
 def _shape_of(model: ModelConfig) -> ModelShape | None:

@@ -44,21 +44,25 @@ class StaticModel(Record):
     expert: int
     whole_vocabulary: bool  # each TP rank has the whole embedding and head (``vocab_emb_dp`` of legacy networks)
 
-    def weights(self, stage: Stage) -> Iterator[WeightBytes]:
-        """Yield the weights of one rank of a stage, the frozen ones of LoRA without training."""
+    def model_weights(self, stage: Stage) -> Iterator[WeightBytes]:
+        """Yield the model's own weights on one rank of a stage."""
         config = self._training()
-        adapter = read_adapter(self.model)
         vocabulary = config.shape.vocab_size // self.tensor
         for weight in stage_weights(config, stage):
-            one = weight
-            if self.whole_vocabulary and weight.rows == vocabulary and weight.columns == config.shape.hidden_size:
-                one = one._replace(rows=config.shape.vocab_size, ways=1)
-            yield one._replace(trained=False) if adapter is not None else one
-        if adapter is not None:
-            layers = [layer for chunk in stage.chunks for layer in chunk.layers]
-            for weight in (weight for layer in layers for weight in layer_weights(config, layer)):
-                if weight.columns > 1 and not weight.experts:
-                    yield from _adapter_weights(weight, config.shape, adapter)
+            whole = self.whole_vocabulary and weight.rows == vocabulary and weight.columns == config.shape.hidden_size
+            yield weight._replace(rows=config.shape.vocab_size, ways=1) if whole else weight
+
+    def weights(self, stage: Stage) -> Iterator[WeightBytes]:
+        """Yield the weights of one rank of a stage; with LoRA, the model's own are frozen and those of the adapter follow."""
+        adapter, config = read_adapter(self.model), self._training()
+        if adapter is None:
+            yield from self.model_weights(stage)
+            return
+        yield from (weight._replace(trained=False) for weight in self.model_weights(stage))
+        layers = [layer for chunk in stage.chunks for layer in chunk.layers]
+        for weight in (weight for layer in layers for weight in layer_weights(config, layer)):
+            if weight.columns > 1 and not weight.experts:
+                yield from _adapter_weights(weight, config.shape, adapter)
 
     def _training(self) -> TrainingConfig:
         model = self.model
@@ -99,11 +103,6 @@ def estimate_static_memory(
     whole = shard_weights(weights, sharing)
     gathered = gathered_bytes(weights, sharing)
     return StaticMemory(whole["weights"], whole["optimizer_state"], gradients, accumulated, gathered)
-
-
-def count_parameters(model: ModelConfig, widths: Widths, stage: Stage) -> int:
-    """Return the parameters of a model whose only stage is given."""
-    return sum(one.size for one in StaticModel(model, widths, 1, 1, whole_vocabulary=False).weights(stage))
 
 
 def _shape_of(model: ModelConfig, widths: Widths) -> ModelShape:
