@@ -359,6 +359,34 @@ class TestEstimate:
         outlooks = [one.outlook for card in (32, 64, 128) if (one := check_job(config, request=on(card)).estimate)]
         assert outlooks == [Outlook.OVER, Outlook.UNSURE, Outlook.BELOW]
 
+    def test_a_legacy_model_needs_no_data_columns_of_ours(self, tmp_path: Path) -> None:
+        """Columns that dryrun cannot make are no reason to have no estimate; settings of MindFormers change it."""
+        values = yaml.safe_load((TEMPLATES / "mindformers" / "mixtral_8x7b_swap.yaml").read_text(encoding="utf-8"))
+        values.pop("swap_config")
+        values.pop("moe_config", None)
+        values["train_dataset"]["input_columns"] = ["input_ids", "target_ids"]
+        config, peaks, parameters = tmp_path / "config.yaml", [], set()
+        summed, vocabulary = values["parallel"]["parallel_optimizer_config"], values["parallel_config"]
+        vocabulary |= {"expert_parallel": 1, "data_parallel": 4, "model_parallel": 2}
+        for shards in (False, True):
+            summed["gradient_accumulation_shard"] = shards
+            for whole in (False, True):
+                vocabulary["vocab_emb_dp"] = whole
+                for stages in (1, 2):
+                    vocabulary["pipeline_stage"] = stages
+                    config.write_text(yaml.safe_dump(values), encoding="utf-8")
+                    seen = check_job(config)
+                    assert seen.estimate is not None
+                    assert seen.sizes is not None
+                    parameters.add(seen.sizes.parameters)
+                    peaks.append(seen.estimate.stages[0].peak_bytes)
+        assert parameters == {7_241_732_096}  # Mistral-7B's published count: Mixtral without experts
+        one, two, one_whole, two_whole, one_sharded, two_sharded, *_ = peaks
+        assert one_whole > one  # the embedding is on every rank,
+        assert two_whole == two  # but not with stages
+        assert one_sharded == one  # nothing is accumulated without stages
+        assert two_sharded < two
+
     def test_what_is_not_known_is_said(self) -> None:
         seen = check_job(TEMPLATES / "mindformers" / "mixtral_8x7b_swap.yaml")
         assert seen.estimate is None
