@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 # New names of fields of the old version's JSON, by the command and the parent fields (without lists):
 # "lint.findings.check": "id". Parent fields have their old names.

@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -18,9 +19,6 @@ from ms_tune import check_job
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.run import dryrun_job
 from ms_tune.units import gib
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TEMPLATE = Path(__file__).parents[1] / "yaml_templates" / "mindformers" / "mixtral_8x7b_swap.yaml"
 

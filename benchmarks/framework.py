@@ -13,14 +13,12 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 CASES = Path(__file__).parents[1] / "tests" / "data" / "framework_cases.yaml"
 MIB = 2**20

@@ -23,18 +23,16 @@ import signal
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
 from mutant_sites import Mutant, mutants
 from mutants import CHECKOUT, ROOMS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _SLOWER, _GRACE = 10, 5  # a test has ten times its seconds plus five; beyond that the mutant counts as detected
 _LONGEST = 120  # total seconds of all tests for one mutant

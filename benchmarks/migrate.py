@@ -14,6 +14,7 @@ import argparse
 import shutil
 import subprocess
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,6 @@ from ms_tune.text import Language, render
 from tests.jobs import migrate_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ms_tune.workflows.migrate.result import Migration
 
 TAGS = ("v1.6.0", "v1.7.0", "v1.8.0", "v1.9.0")

@@ -6,12 +6,10 @@ import ast
 import operator
 import random
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 _OTHER: dict[type[ast.AST], Callable[[], ast.AST]] = {
     ast.Lt: ast.LtE,

@@ -24,16 +24,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pytest
 from mutant_sites import Mutant, mutants
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
 CHECKOUT = Path(__file__).parents[1]

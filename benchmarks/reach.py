@@ -23,16 +23,12 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from same_answers import COMMANDS, tasks_of
-from version_answers import Version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from version_answers import Task
+from version_answers import Task, Version
 
 CHECKOUT = Path(__file__).parents[1]
 PACKAGE = CHECKOUT / "ms_tune"

@@ -9,17 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.settings import infer_settings, make_pool
 from ms_tune.pools.what_if import what_if
 from ms_tune.pools.workload import split_by_pool
 from ms_tune.readers.tracker_tables import read_block_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 RUNS = 5
 

@@ -29,14 +29,11 @@ import tempfile
 import time
 import zlib
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from answer_differences import Answer, differences
 from version_answers import SKIPPED, Task, Version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 _CODE = r"\.ya?ml|\.sh|\.bash"
 _CHECKED = rf"{_CODE}|\.env|\.py|/tools\.json"

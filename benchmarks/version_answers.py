@@ -17,18 +17,16 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from answer_differences import Answer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _CHUNK = 400  # command lines per process
 SKIPPED = (".git", "__pycache__")  # folders that are skipped

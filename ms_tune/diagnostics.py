@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from ms_tune.records import Record
-from ms_tune.text import Message, msg
+from ms_tune.text import Language, Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from typing import Any, TypeAlias
 
-    from ms_tune.text import Language
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 

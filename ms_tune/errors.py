@@ -25,18 +25,13 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache
 from itertools import islice
+from pathlib import Path
 
-from ms_tune.text import Language, msg, render
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from ms_tune.text import Message
+from ms_tune.text import Language, Message, msg, render
 
 # Errors caused by the machine or its administrator; each has a text.
 USUAL = {

@@ -18,15 +18,12 @@ import subprocess
 import sys
 import tempfile
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.errors import StandInBuildError
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _MARKER = "complete.json"  # written last: relative file name -> CRC-32 of its content
 _BUILDING = ".building-"

@@ -13,16 +13,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from enum import Enum
 from functools import cache
 from pathlib import Path
 
 from ms_tune.records import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _FOLDER = Path(__file__).parent / "texts"
 # Counted nouns in English texts and the verbs after them: "1 blocks match" becomes "1 block matches". The report in the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ from mindspore import Parameter, Tensor
 from mindspore.common.initializer import Initializer, initializer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
     from types import CodeType, FrameType
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,19 +17,16 @@ from ms_tune.normalize import compare_log, expand, run, sapp, sapp_lists
 from ms_tune.normalize.convert import convert_job, target_of
 from ms_tune.normalize.sapp_lists import parse_sapp
 from ms_tune.source.shell.read import read_launches
-from ms_tune.source.yaml import load_source
+from ms_tune.source.yaml import SourceFile, load_source
 from ms_tune.workflows.migrate.run import migrate_job
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ms_tune.dialects import LayerPlan
     from ms_tune.dialects.convert_layers import Converted
     from ms_tune.dialects.megatron.commands import LaunchSource
     from ms_tune.dialects.mindformers.placement import RecomputeInputs
     from ms_tune.dialects.operators import LayerModel
     from ms_tune.source.edit import ValueChange
-    from ms_tune.source.yaml import SourceFile
     from ms_tune.text import Language
     from ms_tune.workflows.migrate.result import Migration
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.lint.checklist import built_in, built_in_code
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PACKAGE = Path(__file__).parents[1] / "ms_tune"
 

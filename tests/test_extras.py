@@ -12,8 +12,8 @@ import shlex
 import subprocess
 import sys
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pip
 import pytest
@@ -22,9 +22,6 @@ from ms_tune import extras
 from ms_tune.errors import MissingExtraError, UnsupportedError
 from ms_tune.text import Language, render
 from tests.sources import modules, nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 Origin = dict[str, object]

@@ -5,15 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import tables
 from tests.sources import PACKAGE, Import, Module, imports, modules, nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 # The floors, from the bottom; a folder uses the floors below its own, also for types.
 _FLOORS = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import string
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +17,6 @@ from ms_tune.enums import MemoryCategory
 from ms_tune.text import Language, Message, Text, lookup, msg, render, texts_of
 from ms_tune.verdict.outcome import Fit
 from tests.sources import modules, nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 FOLDER = Path(texts.__file__).parent / "texts"
 ROOMS = tuple(sorted(file.stem for file in FOLDER.glob("*.json")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,6 @@ from tests.dryrun import fakes
 from tests.dryrun.configs import MINDFORMERS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import FrameType
 
 PACKAGE = str(Path(ms_tune.__file__).parent)

@@ -12,16 +12,13 @@ import math
 import re
 import sys
 import tokenize
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.diagnostics import Severity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("docs", "texts", "checklists", "code")  # code: docstrings and comments

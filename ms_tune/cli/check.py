@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ms_tune.cli.device import add_device_arguments
@@ -10,10 +11,10 @@ from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.errors import ConfigError, ExitCode, ForeignFileError, MsTuneError, UsageError
 from ms_tune.lint.runner import LintTarget, discover, looks_like_a_config
 from ms_tune.report.check import overviews_json, write_github, write_overviews
-from ms_tune.report.console import usage_hint
+from ms_tune.report.console import Console, usage_hint
 from ms_tune.report.github import write_failure
 from ms_tune.source import SCRIPTS
-from ms_tune.text import msg
+from ms_tune.text import Language, msg
 from ms_tune.workflows.check.base import changed_since
 from ms_tune.workflows.check.config import OverviewRequest
 from ms_tune.workflows.check.run import check_job
@@ -21,10 +22,7 @@ from ms_tune.workflows.check.run import check_job
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
 
-    from ms_tune.report.console import Console
-    from ms_tune.text import Language
     from ms_tune.workflows.check.result import Overview
 
 _PROGRAM = "ms-tune check"

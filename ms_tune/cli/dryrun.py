@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +20,12 @@ from ms_tune.errors import ExitCode, UsageError, reason_of
 from ms_tune.extras import need
 from ms_tune.report import dryrun_check
 from ms_tune.source import SCRIPTS
-from ms_tune.text import msg
+from ms_tune.text import Language, msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Mapping, Sequence
 
     from ms_tune.report.console import Console
-    from ms_tune.text import Language
 
 
 _SIMULATION_ONLY: Mapping[str, object] = {

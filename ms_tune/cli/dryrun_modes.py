@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from ms_tune.dryrun.reading import job_report
 from ms_tune.dryrun.request import CommandRequest, OptionSetting, StageChoice
 from ms_tune.dryrun.result import DryrunResult
 from ms_tune.dryrun.run import dryrun_job, simulate_each
-from ms_tune.dryrun.script_check import check_script
+from ms_tune.dryrun.script_check import ScriptCheck, check_script
 from ms_tune.dryrun.settings import list_variants
 from ms_tune.errors import ConfigError, ExitCode, nearby
 from ms_tune.footprint.report import MemoryRequest
@@ -33,10 +34,8 @@ from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
 
     from ms_tune.dryrun.command_result import CommandResult
-    from ms_tune.dryrun.script_check import ScriptCheck
     from ms_tune.report.console import Console
 
 _MOST_RANKS = 12  # ranks on a page: all blocks of four ranks, curves of the others (0.5 MB each)

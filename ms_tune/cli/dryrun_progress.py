@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.output import ProgressLine, describe_time_left
-from ms_tune.dryrun.task import Observer
+from ms_tune.dryrun.task import Observer, Task, TaskState
 from ms_tune.extras import need
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import TracebackType
 
     from ms_tune.dryrun.launcher import ProcessEnd
-    from ms_tune.dryrun.task import Task, TaskState
     from ms_tune.report.console import Console
-    from ms_tune.text import Message
 
 
 class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):

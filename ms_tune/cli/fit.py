@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.output import new_file, refuse_options
@@ -15,16 +15,9 @@ from ms_tune.errors import UsageError
 from ms_tune.extras import need
 from ms_tune.planning.layouts import DIMENSIONS
 from ms_tune.planning.time_scale import parse_step
-from ms_tune.report.console import usage_hint
-from ms_tune.text import msg, render
+from ms_tune.report.console import Console, usage_hint
+from ms_tune.text import Language, msg, render
 from ms_tune.units import parse_size
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Callable, Mapping
-
-    from ms_tune.report.console import Console
-    from ms_tune.text import Language
 
 _EFFORTS = ("quick", "normal", "best")  # of ms_tune.planning.search, which needs scipy
 _ONLY_SAPP = ("stages", "micro_batches", "order", "chunks", "constant")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import ProgressLine, without_native_output, write_text_file
-from ms_tune.diagnostics import Severity
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.encode import json_text
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
 from ms_tune.extras import need
 from ms_tune.fit.costs import explain_config
-from ms_tune.fit.result import ConfigFitRequest
+from ms_tune.fit.result import ConfigFit, ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.fit.search import SearchHooks, SearchRequest, search_layouts
 from ms_tune.lint.result import LintRequest
@@ -24,26 +24,21 @@ from ms_tune.lint.runner import lint_files
 from ms_tune.planning.fit import FitRequest, fit_table
 from ms_tune.planning.layouts import DIMENSIONS
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.search import Effort
+from ms_tune.planning.search import Effort, SearchProgress
 from ms_tune.planning.table_file import SappPipeline, is_sapp, table_json
-from ms_tune.planning.time_scale import Clock, parse_times, read_times
+from ms_tune.planning.time_scale import Clock, LayerTimes, parse_times, read_times
 from ms_tune.report import fit_config as report
 from ms_tune.report import fit_json, fit_text
 from ms_tune.source.atomic_write import write_back
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 from ms_tune.workflows.step_clock import measure_clock
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ms_tune.diagnostics import Diagnostic
-    from ms_tune.fit.result import ConfigFit
-    from ms_tune.planning.search import SearchProgress
     from ms_tune.planning.table import CostTable
-    from ms_tune.planning.time_scale import LayerTimes
     from ms_tune.report.console import Console
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _PIPELINE = ("stages", "micro_batches", "order")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,15 +12,13 @@ from ms_tune.encode import record_json
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError, closest
 from ms_tune.facts.query import data_folder
-from ms_tune.report.console import usage_hint
+from ms_tune.report.console import Console, usage_hint
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import Language, msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
 
-    from ms_tune.report.console import Console
 
 _PROGRAM = "ms-tune init"
 _FOLDER = "yaml_templates"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -14,24 +15,20 @@ from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.facts.query import default_release, release_of
 from ms_tune.lint.baseline import write_baseline
-from ms_tune.lint.result import LintRequest
+from ms_tune.lint.result import LintReport, LintRequest
 from ms_tune.lint.runner import STDIN, lint_files
 from ms_tune.lint.settings import PROFILES, Selection
 from ms_tune.report import lint_formats
-from ms_tune.report.console import usage_hint
+from ms_tune.report.console import Console, usage_hint
 from ms_tune.report.lint_text import write_diff, write_lint
 from ms_tune.source.yaml import MAX_BYTES
-from ms_tune.text import Language, msg
+from ms_tune.text import Language, Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
 
     from ms_tune.cli.output import ProgressLine
-    from ms_tune.lint.result import LintReport
-    from ms_tune.report.console import Console
-    from ms_tune.text import Message
 
 _PROGRAM = "ms-tune lint"
 FORMATS = ("text", "concise", "json", "sarif", "github", "junit")

@@ -7,6 +7,7 @@ import errno
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -15,15 +16,13 @@ from ms_tune.cli.parser import Parser, UnknownArgumentError, fit_to_terminal, la
 from ms_tune.errors import USUAL, ExitCode, MsTuneError, UsageError, reason_of, shell_line, trace_of
 from ms_tune.facts.query import installed_version
 from ms_tune.report.console import Console
-from ms_tune.text import language_from_environment, msg
+from ms_tune.text import Language, language_from_environment, msg
 from ms_tune.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any, TextIO
 
-    from ms_tune.text import Language
 
 _COMPLETION_VARIABLE = "_ARGCOMPLETE"  # variable that a shell sets to request completions
 _INTERRUPTED = 130  # 128 + SIGINT, as shells report it

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentTypeError, BooleanOptionalAction
+from argparse import ArgumentTypeError, BooleanOptionalAction, Namespace
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -14,14 +15,10 @@ from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.extras import need
 from ms_tune.readers.plain_pickle import is_snapshot
-from ms_tune.text import msg, render
+from ms_tune.text import Language, msg, render
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Callable, Sequence
-
     from ms_tune.report.console import Console
-    from ms_tune.text import Language
 
 _ONLY_TRACES = (
     "snapshot",

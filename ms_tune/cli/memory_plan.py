@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.output import ProgressLine, new_file, write_text_file
 from ms_tune.errors import ExitCode, UsageError
-from ms_tune.memory.plan import PlanRequest, analyse_memlog, plan_blocks
+from ms_tune.memory.plan import PlanReport, PlanRequest, analyse_memlog, plan_blocks
 from ms_tune.report import packing
 from ms_tune.text import msg
 from ms_tune.units import gib
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
-    from pathlib import Path
 
-    from ms_tune.memory.plan import PlanReport
     from ms_tune.packing.plan import PackingProgress
     from ms_tune.report.console import Console
 

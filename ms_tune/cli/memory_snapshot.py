@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.output import LONG, ProgressLine, file_to_write, write_text_file
 from ms_tune.errors import ExitCode
-from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, torch_remedies, trace_lives
+from ms_tune.footprint.torch_report import (
+    LineChange,
+    TorchRemedy,
+    TorchReport,
+    analyse_snapshot,
+    compare_snapshots,
+    torch_remedies,
+    trace_lives,
+)
 from ms_tune.memory.what_if import TorchWhatIfRequest, replay_snapshot
 from ms_tune.report import memory_json, torch_text
 from ms_tune.report.memory_export import write_torch_perfetto
@@ -14,10 +24,7 @@ from ms_tune.report.torch_html import snapshot_html
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
-    from pathlib import Path
 
-    from ms_tune.footprint.torch_report import LineChange, TorchRemedy, TorchReport
     from ms_tune.report.console import Console
 
 

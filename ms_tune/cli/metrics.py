@@ -11,15 +11,12 @@ from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.metrics.result import Convention, MetricsRequest
 from ms_tune.metrics.run import measure_runs
-from ms_tune.report.console import usage_hint
+from ms_tune.report.console import Console, usage_hint
 from ms_tune.report.metrics import report_html, report_json, show_report, show_summary, show_verdicts
-from ms_tune.text import msg
+from ms_tune.text import Language, msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
-
-    from ms_tune.report.console import Console
-    from ms_tune.text import Language
 
 
 def build_parser(language: Language) -> Parser:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
 from ms_tune.cli.parser import Parser
-from ms_tune.dialects import PlanIssue
+from ms_tune.dialects import LayerPlan, PlanIssue
 from ms_tune.enums import Dialect
 from ms_tune.errors import ExitCode, UnknownSizesError, UsageError
 from ms_tune.facts.models import LAYERS, MODEL_CONFIG, names_of
@@ -16,20 +17,15 @@ from ms_tune.facts.query import DEFAULT_VERSION
 from ms_tune.job import Job, ModelFile
 from ms_tune.normalize.run import choose_layers, exit_code_of, list_warnings, normalize_recompute
 from ms_tune.report import normalize_text as report
-from ms_tune.report.console import usage_hint
+from ms_tune.report.console import Console, usage_hint
 from ms_tune.source import SCRIPTS
-from ms_tune.source.yaml import MAX_BYTES, decode, load_source, parse_source
-from ms_tune.text import msg
+from ms_tune.source.yaml import MAX_BYTES, SourceFile, decode, load_source, parse_source
+from ms_tune.text import Language, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator
 
-    from ms_tune.dialects import LayerPlan
-    from ms_tune.report.console import Console
-    from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Language
 
 _PROGRAM = "ms-tune normalize-recompute"
 _MOST_LAYERS = 10_000

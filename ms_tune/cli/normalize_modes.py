@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,24 +16,21 @@ from ms_tune.normalize.expand import expand_lists
 from ms_tune.normalize.run import choose_layers, exit_code_of, list_warnings, normalize_recompute
 from ms_tune.normalize.sapp import convert_sapp, merge_sapp
 from ms_tune.normalize.sapp_lists import Sizes, parse_sapp, plan_sapp
-from ms_tune.normalize.script import expand_script, normalize_script
+from ms_tune.normalize.script import ProgramPlan, expand_script, normalize_script
 from ms_tune.report import normalize_text as report
 from ms_tune.source import SCRIPTS
 from ms_tune.source.atomic_write import write_back
 from ms_tune.source.edit_values import spell_value
-from ms_tune.source.yaml import load_source, parse_source
+from ms_tune.source.yaml import SourceFile, load_source, parse_source
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
 
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects import LayerPlan
     from ms_tune.dialects.convert_layers import Converted
-    from ms_tune.normalize.script import ProgramPlan
     from ms_tune.report.console import Console
-    from ms_tune.source.yaml import SourceFile
 
 _NOT_HERE = ("from_sapp", "model_config", "layers", "stages", "chunks")
 

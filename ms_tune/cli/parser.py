@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from ms_tune.units import parse_size
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import _MutuallyExclusiveGroup as Group
-    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, NoReturn
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -15,19 +16,15 @@ from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.facts.query import release_of
 from ms_tune.job.detect import recognise
 from ms_tune.lint.schema import schema
-from ms_tune.report.console import usage_hint
+from ms_tune.report.console import Console, usage_hint
 from ms_tune.source.atomic_write import write_atomically, write_back
 from ms_tune.source.edit import same_data
-from ms_tune.source.yaml import load_source, parse_source
-from ms_tune.text import msg
+from ms_tune.source.yaml import SourceFile, load_source, parse_source
+from ms_tune.text import Language, msg
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
 
-    from ms_tune.report.console import Console
-    from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Language
 
 _PROGRAM = "ms-tune schema"
 _FOLDER = ".ms-tune"

@@ -6,24 +6,21 @@ conversions do not depend on the dialect.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 
-from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.enums import RecomputeMode
+from ms_tune.diagnostics import Diagnostic, KeyPath, Severity
+from ms_tune.enums import Dialect, LayerKind, RecomputeMode
 from ms_tune.records import Record
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, NoReturn, Protocol
 
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.enums import Dialect, LayerKind
     from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.facts.query import Release
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
 
     class CheckoutView(Protocol):
         """The parts of a repository checkout (:class:`ms_tune.job.checkout.Checkout`) that dialects use."""

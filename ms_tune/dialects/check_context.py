@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
-from ms_tune.enums import Dialect
+from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.keys import mindspore_values, registered
-from ms_tune.facts.models import UNKNOWN, is_legacy
+from ms_tune.facts.models import UNKNOWN, ModelConfig, is_legacy
 from ms_tune.records import Record
 from ms_tune.source.yaml import MISSING, SourceFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, TypeVar
 
     from ms_tune.diagnostics import Fix, KeyPath, Location
     from ms_tune.dialects import JobView, LayerPlan
-    from ms_tune.enums import ChangeKind
-    from ms_tune.facts.models import ModelConfig
     from ms_tune.source.edit import ValueChange
 
     T = TypeVar("T")

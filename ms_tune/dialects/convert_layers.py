@@ -15,22 +15,16 @@ for every layer, which :mod:`ms_tune.normalize.convert` proves with the other di
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS
+from ms_tune.dialects import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, LayerPlan, LayerSpec
 from ms_tune.dialects.draft import LISTS, Cells, SettingsDraft, join_few, name_layers, name_ranges
-from ms_tune.dialects.operators import SWAP, copy_choices
+from ms_tune.dialects.operators import SWAP, Choices, Side, copy_choices
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
 from ms_tune.records import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ms_tune.dialects import LayerPlan, LayerSpec
-    from ms_tune.dialects.operators import Choices, Side
 
 
 class Converted(Record):

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
+
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import write_specs
-from ms_tune.dialects.operators import SWAP
+from ms_tune.dialects import LayerPlan, LayerSpec, write_specs
+from ms_tune.dialects.operators import SWAP, Choices, Side
 from ms_tune.enums import RecomputeMode
 from ms_tune.records import Record
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
     from typing import Any
 
-    from ms_tune.dialects import LayerPlan, LayerSpec
-    from ms_tune.dialects.operators import Choices, Side
 
 # The static graph's key for each attribute of a layer.
 LISTS = {

@@ -6,6 +6,8 @@ without experts comes first. The data are in ``facts/data/trees.json``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cache
 
 from ms_tune.facts.models import rows
@@ -14,8 +16,6 @@ from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
     from typing import TypeAlias
 
     from ms_tune.dialects import LayerSpec

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from ms_tune.diagnostics import Severity
-from ms_tune.dialects import PlanIssue
-from ms_tune.dialects.check_context import Violation
+from collections.abc import Iterable, Iterator
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ms_tune.diagnostics import Diagnostic, KeyPath
-    from ms_tune.dialects import FrameworkStop
-    from ms_tune.dialects.check_context import CheckContext
+from ms_tune.diagnostics import Diagnostic, KeyPath, Severity
+from ms_tune.dialects import FrameworkStop, PlanIssue
+from ms_tune.dialects.check_context import CheckContext, Violation
 
 # Where the patterns of each purpose are set in the config.
 _PATTERNS: dict[str, KeyPath] = {

@@ -7,23 +7,22 @@ the same rules then get further; the remedy is the changes with which they succe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 from ms_tune.dialects import FrameworkStop
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import MsTuneError
 from ms_tune.source.edit import ValueChange, is_merged, same_data, spell
-from ms_tune.source.yaml import MISSING
-from ms_tune.text import msg
+from ms_tune.source.yaml import MISSING, SourceFile, Values
+from ms_tune.text import Message, msg
 from ms_tune.units import whole_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
     from typing import Any, TypeAlias
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan
-    from ms_tune.source.yaml import SourceFile, Values
-    from ms_tune.text import Message
 
     Propose: TypeAlias = Callable[[JobView], Iterable[Values]]  # MISSING takes a key away
 

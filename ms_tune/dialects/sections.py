@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import key_at
 from ms_tune.facts.models import names_of
@@ -11,7 +13,6 @@ from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from typing import Any, TypeVar
 

@@ -6,12 +6,13 @@ on its chunk, because chunks of an interleaved pipeline have different numbers o
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
 

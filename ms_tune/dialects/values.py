@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections.abc import Iterable, MutableMapping, Sequence
 from functools import lru_cache
 
 from ms_tune.dialects import stop
@@ -22,7 +23,6 @@ from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, MutableMapping, Sequence
     from typing import NoReturn
 
 _LINE_WIDTH = 75

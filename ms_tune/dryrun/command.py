@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
+from ms_tune.dryrun.cann_sim.environment import Cann, find_mindspore, prepare_cann
 from ms_tune.dryrun.command_result import CommandResult, RankResult
 from ms_tune.dryrun.command_tasks import (
     CommandPart,
@@ -19,38 +20,25 @@ from ms_tune.dryrun.command_tasks import (
     without_ranks,
 )
 from ms_tune.dryrun.judge import derive_stage, record_stage
-from ms_tune.dryrun.launcher import LOG
-from ms_tune.dryrun.launchers.job import JobStage, jobs_in
+from ms_tune.dryrun.launcher import LOG, ProcessEnd
+from ms_tune.dryrun.launchers.job import JobRank, JobStage, LaunchedJob, jobs_in
 from ms_tune.dryrun.local_engine import connect_engine
 from ms_tune.dryrun.machine import check_level, real_cann
-from ms_tune.dryrun.processes import killed_forks, outside_in, processes_of, unhooked_in
+from ms_tune.dryrun.processes import ProgramProcess, killed_forks, outside_in, processes_of, unhooked_in
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
-from ms_tune.dryrun.request import untraced_needs
-from ms_tune.dryrun.result import SweepResult, VariantResult
+from ms_tune.dryrun.request import CommandRequest, untraced_needs
+from ms_tune.dryrun.result import Reading, SweepResult, VariantResult
 from ms_tune.dryrun.rundir import create_run_folder, make_manifest, write_manifest, write_run_record
 from ms_tune.dryrun.stack import defect_in
-from ms_tune.dryrun.task import child_of
+from ms_tune.dryrun.task import Observer, Task, child_of
 from ms_tune.errors import MsTuneError, TraceError
 from ms_tune.footprint.judgement import apply_program_cap, list_communicators, read_cap
 from ms_tune.readers.folder import find_trace
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 from ms_tune.units import mib
 from ms_tune.verdict.limit import Cap
 from ms_tune.verdict.outcome import judge
 from ms_tune.verdict.run_record import RUN_FOLDER, RankRecord, RunRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from ms_tune.dryrun.cann_sim.environment import Cann
-    from ms_tune.dryrun.launcher import ProcessEnd
-    from ms_tune.dryrun.launchers.job import JobRank, LaunchedJob
-    from ms_tune.dryrun.processes import ProgramProcess
-    from ms_tune.dryrun.request import CommandRequest
-    from ms_tune.dryrun.result import Reading
-    from ms_tune.dryrun.task import Observer, Task
-    from ms_tune.text import Message
 
 _LONGEST = 120  # maximum characters of a process's command to show
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,23 +16,18 @@ from ms_tune.dryrun.launcher import LOG, ProcessEnd
 from ms_tune.dryrun.launchers.shrink import AUTO
 from ms_tune.dryrun.local_engine import engine_for
 from ms_tune.dryrun.machine import processes_at_once, usable_cores
-from ms_tune.dryrun.request import StageChoice
+from ms_tune.dryrun.request import CommandRequest, StageChoice
 from ms_tune.dryrun.rundir import report_folder_if_interrupted
-from ms_tune.dryrun.task import Task
+from ms_tune.dryrun.task import Observer, Task
 from ms_tune.errors import UsageError
 from ms_tune.facts.launchers import is_launcher
 from ms_tune.source import SCRIPTS
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 from ms_tune.units import GIB, whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from ms_tune.dryrun.cann_sim.environment import Cann
     from ms_tune.dryrun.launchers.job import JobRank, LaunchedJob
-    from ms_tune.dryrun.request import CommandRequest
-    from ms_tune.dryrun.task import Observer
-    from ms_tune.text import Message
 
 _HOST_BYTES = GIB  # of an unknown process
 

@@ -5,10 +5,11 @@ Only this module imports :mod:`ms_tune.reference`, which also reads the configs 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.job_parts import SettingChange, Sharding
-from ms_tune.dialects.stage import resize_stage, stage_of
+from ms_tune.dialects.job_parts import SettingChange, Sharding, TrainingConfig
+from ms_tune.dialects.stage import Stage, StageLayer, resize_stage, stage_of
 from ms_tune.dryrun.job import MindSpeedJob
 from ms_tune.dryrun.request import STEPS, DryrunRequest, Pipeline, PreparedRun, Split
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
@@ -22,16 +23,11 @@ from ms_tune.planning.schedule import Schedule, enough_micro_batches
 from ms_tune.reference.job import ReferenceJob, theory_of
 from ms_tune.reference.mindspeed import check_mindspeed_served, read_mindspeed
 from ms_tune.reference.pynative import check_pynative_served, read_pynative_job
-from ms_tune.reference.read import check_devices, check_sizes
+from ms_tune.reference.read import DynamicJob, Placed, check_devices, check_sizes
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ms_tune.dialects import JobView
-    from ms_tune.dialects.job_parts import TrainingConfig
-    from ms_tune.dialects.stage import Stage, StageLayer
-    from ms_tune.reference.read import DynamicJob, Placed
     from ms_tune.source.yaml import SourceFile
 
 _READERS = {Dialect.MINDSPEED_MS: read_mindspeed, Dialect.MINDFORMERS_PYNATIVE: read_pynative_job}

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from ms_tune.dryrun.launchers.arguments import MSRUN, TORCHRUN
 from ms_tune.facts.query import load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ms_tune.dryrun.cann_sim.environment import Cann
 
 LEVELS = (0, 1, 2, 3)

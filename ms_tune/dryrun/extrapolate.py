@@ -13,12 +13,9 @@ by one, and the largest is the peak. docs/accuracy-dryrun.md shows the error mea
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 _KindT = TypeVar("_KindT", bound=Hashable)
 

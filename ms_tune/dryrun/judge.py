@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.extrapolate import combine_figures
-from ms_tune.dryrun.request import untraced_needs
-from ms_tune.dryrun.result import Extrapolation
+from ms_tune.dryrun.request import DryrunRequest, PreparedRun, untraced_needs
+from ms_tune.dryrun.result import Extrapolation, Reading
 from ms_tune.enums import MemoryCategory, RecomputeMode
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.judgement import list_communicators, list_doubts
@@ -15,22 +17,17 @@ from ms_tune.footprint.whole_stage import ALIKE, replay_stage
 from ms_tune.text import msg
 from ms_tune.units import gib
 from ms_tune.verdict.limit import device_of, limit_of
-from ms_tune.verdict.outcome import Need, judge
+from ms_tune.verdict.outcome import Need, Verdict, judge
 from ms_tune.verdict.run_record import RankRecord, StageRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from fractions import Fraction
-    from pathlib import Path
 
     from ms_tune.dialects.stage import StageLayerKind
     from ms_tune.dryrun.plan import StagePlan
-    from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-    from ms_tune.dryrun.result import Reading
     from ms_tune.footprint.breakdown import PeakBreakdown
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import RankReport
-    from ms_tune.verdict.outcome import Verdict
 
 _KEPT = MemoryCategory.ACTIVATIONS
 

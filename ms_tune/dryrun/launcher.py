@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -22,7 +23,6 @@ from ms_tune.errors import RunError
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
 
 LOG = "log.txt"

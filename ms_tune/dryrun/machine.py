@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,19 +23,15 @@ from ms_tune.dryrun.cann_sim.environment import (
 )
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.errors import MsTuneError, UnsupportedError
-from ms_tune.facts.training import mindspeed_framework, pynative_framework
+from ms_tune.facts.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.native import find_compilers
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 from ms_tune.units import GIB, KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.dryrun.task import Task
-    from ms_tune.facts.training import Framework
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
 
 # Resident memory of a simulated process on the host, measured (docs/dryrun.md), plus a quarter: the dynamic graph needs 718 MiB
 # for 4 layers and 862 MiB for 32; MindFormers' graphs need 1.2 GiB and grow with the layers.

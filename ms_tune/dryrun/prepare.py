@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ms_tune.dialects.mindformers_pynative.read import read_shards
-from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun, untraced_needs
+from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun, Split, untraced_needs
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.enums import Dialect
@@ -17,18 +17,15 @@ from ms_tune.facts.query import data_folder
 from ms_tune.job import Job, ModelFile, no_model_config
 from ms_tune.job.includes import find_named_model, with_bases
 from ms_tune.records import Record
-from ms_tune.source.yaml import load_source, parse_source, yaml_text
+from ms_tune.source.yaml import SourceFile, load_source, parse_source, yaml_text
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
-from ms_tune.verdict.limit import Cap, device_of, limit_of
+from ms_tune.verdict.limit import Cap, Limit, device_of, limit_of
 from ms_tune.verdict.outcome import reserve_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ms_tune.dryrun.request import Split
     from ms_tune.dryrun.shrink.mindformers_layers import PreparedConfig
-    from ms_tune.source.yaml import SourceFile
-    from ms_tune.verdict.limit import Limit
 
 # A separate comment line above the first key: the job's devices, for a config whose keys do not determine them.
 _COMMENT = re.compile(r"^#[ \t]*devices:[ \t]*(\d{1,7})[ \t\r]*$", re.MULTILINE)

@@ -7,19 +7,16 @@ import itertools
 import json
 import os
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.estimate.megatron import MegatronModel
 from ms_tune.facts.devices import NO_CAP_BYTES
 from ms_tune.text import Message
 from ms_tune.units import GIB, MIB, whole_number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import BinaryIO
 
 _RECORD, _STUCK, _FORKED, _MARKS = "process.json", "stuck.txt", "forked.txt", "forks"
 _FAILED = "forks_failed"  # a folder of such marks, each with the status of a failed process (cann_sim/watching.h)

@@ -16,21 +16,17 @@ import tempfile
 import threading
 import time
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.launcher import ProcessEnd, start_program, watch_programs
-from ms_tune.dryrun.task import TaskState, child_of, write_files
+from ms_tune.dryrun.task import Task, TaskState, child_of, write_files
 from ms_tune.errors import MsTuneError, RunError
 from ms_tune.extras import need
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ms_tune.dryrun.task import Task
 
 _RETRIES = 3  # for a task whose worker was lost; a process that fails is not repeated
 _POLL_SECONDS = 0.2

@@ -6,33 +6,28 @@ import json
 import re
 import shutil
 import signal
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.command_result import CommandResult
 from ms_tune.dryrun.job import JOB_FILE
-from ms_tune.dryrun.launcher import LOG, too_long
-from ms_tune.dryrun.result import PhasePeak, Reading
+from ms_tune.dryrun.launcher import LOG, ProcessEnd, too_long
+from ms_tune.dryrun.result import DryrunResult, PhasePeak, Reading, StageResult
 from ms_tune.errors import RunError
 from ms_tune.footprint.findings import compare_findings
 from ms_tune.footprint.report import MemoryRequest, analyse_rank, number_stages
 from ms_tune.footprint.result import MemoryReport, RankReport
 from ms_tune.footprint.steps import find_phase_peaks
-from ms_tune.readers.folder import BLOCKS, find_trace
+from ms_tune.readers.folder import BLOCKS, RankFiles, find_trace
 from ms_tune.readers.log_errors import is_of_mindspore
 from ms_tune.readers.runtime_log import RuntimeLog, read_runtime_log
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from ms_tune.dryrun.launcher import ProcessEnd
-    from ms_tune.dryrun.result import DryrunResult, StageResult
     from ms_tune.footprint.phases import Phase
-    from ms_tune.readers.folder import RankFiles
-    from ms_tune.text import Message
 
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]|File too large")
 _LITTLE = 1 * MIB  # bytes left on a full disk

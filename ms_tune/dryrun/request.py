@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from enum import Enum
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import MappingProxyType
 
 import yaml
 
 from ms_tune.dialects import recomputes
 from ms_tune.dialects.stage import StageLayerKind
-from ms_tune.enums import LayerKind
+from ms_tune.enums import Dialect, LayerKind
 from ms_tune.errors import UsageError
 from ms_tune.facts.launchers import is_launcher
 from ms_tune.planning.schedule import Schedule, in_flight_per_chunk
 from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import yaml_text
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 from ms_tune.units import whole_number
 from ms_tune.verdict.limit import Cap
 from ms_tune.verdict.outcome import UntracedNeeds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
     from typing import Any
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.job_parts import SettingChange
     from ms_tune.dryrun.job import ChildJob
-    from ms_tune.enums import Dialect
-    from ms_tune.text import Message
 
 DEFAULT_TEMPLATE = "mindspeed_ms/llama2_7b.yaml"
 ENGINES = ("local", "ray")  # where processes run

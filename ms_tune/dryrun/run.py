@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
@@ -11,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun import machine
-from ms_tune.dryrun.cann_sim.environment import Backend, Cann, find_mindspore, installed_version, prepare_cann
+from ms_tune.dryrun.cann_sim.environment import (
+    Backend,
+    Cann,
+    MindSpore,
+    find_mindspore,
+    installed_version,
+    prepare_cann,
+)
 from ms_tune.dryrun.environment import overridden_variables
 from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.local_engine import connect_engine, engine_for
@@ -28,24 +36,18 @@ from ms_tune.dryrun.rundir import (
     write_manifest,
     write_run_record,
 )
-from ms_tune.dryrun.task import Observer, Task, child_of
+from ms_tune.dryrun.task import Observer, Task, TaskState, child_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.extras import need
 from ms_tune.records import plain_data
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 from ms_tune.verdict.limit import device_of, limit_of
-from ms_tune.verdict.run_record import RUN_FOLDER, RunRecord
+from ms_tune.verdict.run_record import RUN_FOLDER, RankRecord, RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ms_tune.dryrun.cann_sim.environment import MindSpore
     from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-    from ms_tune.dryrun.task import TaskState
-    from ms_tune.text import Message
-    from ms_tune.verdict.run_record import RankRecord
 
 
 def dryrun_job(

@@ -8,6 +8,7 @@ import difflib
 import os
 import re
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,16 +17,13 @@ from ms_tune.encode import SCHEMA_VERSION, json_text
 from ms_tune.errors import RunError, UsageError, reason_of
 from ms_tune.native import cache_root
 from ms_tune.text import msg
-from ms_tune.verdict.run_record import FILE, to_json
+from ms_tune.verdict.run_record import FILE, RunRecord, to_json
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.request import PreparedRun
     from ms_tune.dryrun.task import Observer
-    from ms_tune.verdict.run_record import RunRecord
 
 RUNS = "ms-tune-runs"
 # Recorded in the manifest; other variables may contain secrets and are omitted.

@@ -9,18 +9,13 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.facts.query import load
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 from ms_tune.units import MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ms_tune.text import Message
 
 _VERSION = re.compile(r"^(MAJOR|MINOR|PATCH) *= *(\d+)", re.MULTILINE)
 _NEEDS = re.compile(r"^Requires-Dist: mindspore *\(?(>=|==|<=|<|>|!=) *(\d+(?:\.\d+)*)", re.MULTILINE)

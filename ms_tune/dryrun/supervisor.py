@@ -16,11 +16,9 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 _PDEATHSIG, _SUBREAPER = 1, 36  # of prctl(2)
 _END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,20 +14,17 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.environment import (
     ALLOCATOR,
     BIN,
+    LaunchPlan,
     allocator_settings,
     launch_environment,
     real_environment,
     simulation_environment,
     stand_in_programs,
 )
-from ms_tune.dryrun.launcher import LOG, TRACES, ChildProcess
+from ms_tune.dryrun.launcher import LOG, TRACES, ChildProcess, ProcessEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ms_tune.dryrun.cann_sim.environment import Cann
-    from ms_tune.dryrun.environment import LaunchPlan
-    from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.text import Message
 
 _PHASES = ("start", "build", "compile", "step", "write")

@@ -6,10 +6,11 @@ by a rank or follows from the sizes; activations come from :mod:`ms_tune.estimat
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.job_parts import DType
+from ms_tune.dialects.job_parts import DType, TrainingConfig
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.flops import widths_of_shape
 from ms_tune.estimate.memory import (
@@ -24,9 +25,6 @@ from ms_tune.estimate.persistent import stage_weights
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ms_tune.dialects.job_parts import TrainingConfig
     from ms_tune.dialects.stage import Stage
 
 _FLOAT = 4

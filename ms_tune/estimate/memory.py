@@ -8,14 +8,13 @@ array in a gather or a scatter, twice that in a reduction.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 
 from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ms_tune.estimate.flops import Attention, Widths
     from ms_tune.estimate.static import StaticMemory
     from ms_tune.verdict.limit import Limit

@@ -10,15 +10,13 @@ precision with Adam keeps a float32 copy and two float32 moments (Micikevicius e
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 
-from ms_tune.dialects.job_parts import DType, Sharding
+from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelShape, Sharding, TrainingConfig
 from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ms_tune.dialects.job_parts import Experts, LatentAttention, ModelShape, TrainingConfig
     from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 
 _MOMENTS = 2

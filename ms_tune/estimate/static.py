@@ -7,6 +7,8 @@ These are legacy networks, unusual settings, and fine-tuning with LoRA. Sources,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ms_tune.dialects.job_parts import (
     DType,
     Experts,
@@ -19,20 +21,22 @@ from ms_tune.dialects.job_parts import (
     Sharding,
     TrainingConfig,
 )
-from ms_tune.dialects.mindformers.read import read_adapter
-from ms_tune.estimate.persistent import WeightBytes, gathered_bytes, layer_weights, shard_weights, stage_weights
-from ms_tune.facts.models import names_of
+from ms_tune.dialects.mindformers.read import Adapter, read_adapter
+from ms_tune.estimate.persistent import (
+    StaticSharing,
+    WeightBytes,
+    gathered_bytes,
+    layer_weights,
+    shard_weights,
+    stage_weights,
+)
+from ms_tune.facts.models import ModelConfig, names_of
 from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.dialects.mindformers.read import Adapter
     from ms_tune.dialects.stage import Stage
     from ms_tune.estimate.flops import Widths
-    from ms_tune.estimate.persistent import StaticSharing
-    from ms_tune.facts.models import ModelConfig
 
 
 class StaticModel(Record):

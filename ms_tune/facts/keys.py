@@ -7,6 +7,7 @@ finds the classes of both graphs by name; some names the dynamic graph's trainer
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
 
@@ -17,7 +18,6 @@ from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, Literal, TypeAlias
 
     from ms_tune.diagnostics import KeyPath

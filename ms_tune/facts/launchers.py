@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
 from ms_tune.facts.query import load
 from ms_tune.records import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _PYTHON = re.compile(r"python([23](\.\d+)?)?")
 

@@ -6,14 +6,11 @@ features decide which definition applies, so there may be several. ``tests/oracl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ms_tune.facts.query import load
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 UNREAD = "**unread**"  # a default that is not a literal
 

@@ -6,15 +6,13 @@ counts. ``source`` names a file of MindFormers 2.1 that reads the setting, or sh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import ABSENT, at, load, order
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FateName: TypeAlias = Literal["translated", "default", "none", "ask"]
 UNSET = ABSENT  # the value of `Row.unset` if both graphs have the same default

@@ -6,14 +6,12 @@ module reads has no effect and causes no warning.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ms_tune.facts.query import all_at, load
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SECTIONS = ("parallel", "features", "training", "tools")  # sections whose keys are all declared
 OWN_TOOLS = "mindspeed_mm/tools/tools.json"  # part of a release, in the format that the release reads

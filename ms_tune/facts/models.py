@@ -8,6 +8,7 @@ models have a class only (``model.model_config.type``); MindSpeed-Core-MS r0.1.0
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
@@ -18,7 +19,6 @@ from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any, Protocol, TypeAlias
 
     class Source(Protocol):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
 _PACKAGE = Path(__file__).resolve().parent.parent

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 
 from ms_tune.facts.query import load
@@ -13,7 +14,6 @@ from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
 # Words after a model's name that do not change its sizes: how it was tuned, its date, its longest sequence.

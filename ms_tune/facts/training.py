@@ -6,12 +6,8 @@ import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.text import Message
+from ms_tune.text import Message, msg
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,17 @@ from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops, widths_of
 from ms_tune.facts.devices import fastest_peak, find_peak
 from ms_tune.fit.calibration_runs import count_job_layers
-from ms_tune.fit.job import check_plannable, read_job
+from ms_tune.fit.job import PlannedJob, check_plannable, read_job
 from ms_tune.fit.layouts import read_layout
-from ms_tune.planning.costs import break_down_step
+from ms_tune.planning.costs import StepTimeBreakdown, break_down_step
 from ms_tune.planning.fit import time_of
 from ms_tune.planning.table import MOST_BYTES, CostTable, LayerCost, LayerGroup, StageEnd, check_table
-from ms_tune.planning.time_scale import with_layers, with_times
+from ms_tune.planning.time_scale import Clock, with_layers, with_times
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from ms_tune.dialects import LayerSpec
     from ms_tune.dryrun.request import DryrunRequest
-    from ms_tune.fit.job import PlannedJob
-    from ms_tune.planning.costs import StepTimeBreakdown
-    from ms_tune.planning.time_scale import Clock
 
 # Extra time of a backward pass for each recompute mode: SAPP's shares (pipeline_balance/utils/recompute.py), which are within 2 %
 # of the published steps of models of 22 billion to a trillion parameters (Korthikanti et al., 2022, table 5).

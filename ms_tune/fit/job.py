@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from ms_tune.dialects import on_devices, recomputes
+from collections.abc import Iterable, Sequence
+
+from ms_tune.dialects import LayerPlan, on_devices, recomputes
 from ms_tune.dialects.mindformers.read import MICRO_BATCHES, is_parallel
 from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
-from ms_tune.dryrun.request import Setting
+from ms_tune.dryrun.request import DryrunRequest, PreparedRun, Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.normalize.sapp_lists import SappLists
+from ms_tune.normalize.sapp_lists import Table as Rows
 from ms_tune.planning.schedule import few_micro_batches
-from ms_tune.planning.table import PlanLists, cells_of
+from ms_tune.planning.table import CostTable, PlanLists, cells_of
 from ms_tune.records import Record
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ms_tune.dialects import LayerPlan
-    from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-    from ms_tune.normalize.sapp_lists import Table as Rows
-    from ms_tune.planning.table import CostTable
 
 Cells = tuple[tuple[int, ...], ...]  # chunks x stages
 

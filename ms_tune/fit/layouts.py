@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
-from ms_tune.dryrun.request import Setting
+from ms_tune.dryrun.request import PreparedRun, Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import load
@@ -13,16 +14,12 @@ from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.layouts import Layout
 from ms_tune.records import Record
 from ms_tune.source.edit_values import with_settings as with_values
-from ms_tune.source.yaml import MISSING, parse_source
+from ms_tune.source.yaml import MISSING, SourceFile, parse_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.dryrun.request import PreparedRun
-    from ms_tune.source.yaml import SourceFile
 
 
 class LayoutKeys(Record):

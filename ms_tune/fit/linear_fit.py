@@ -7,18 +7,16 @@ persistent memory plus an amount per micro-batch in flight, minus the memory tha
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ms_tune.enums import RecomputeMode
+from ms_tune.enums import LayerKind, RecomputeMode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ms_tune.dialects.stage import StageLayerKind
-    from ms_tune.enums import LayerKind
     from ms_tune.fit.measure import RunFigures
 
 _NEAR = Fraction(1001, 1000)  # tolerance: the allocator rounds every tensor up

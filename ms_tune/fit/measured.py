@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.fit.linear_fit import (
+    FreedByRecompute,
     LayerBytes,
+    MemoryLine,
     RecomputeTransient,
     find_alike_phases,
     fit_first_chunk_transient,
@@ -25,10 +28,7 @@ from ms_tune.fit.linear_fit import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from ms_tune.fit.calibration_runs import JobLayers
-    from ms_tune.fit.linear_fit import FreedByRecompute, MemoryLine
     from ms_tune.fit.measure import Probe, RunFigures
 
 _BACKWARD = "backward"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,19 +11,15 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.planning.search import Effort
 from ms_tune.planning.time_scale import Clock
-from ms_tune.text import msg
-from ms_tune.verdict.outcome import Fit
+from ms_tune.text import Message, msg
+from ms_tune.verdict.outcome import Fit, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ms_tune.fit.costs import RelativeCosts
     from ms_tune.planning.fit import FitReport
     from ms_tune.planning.table import CostTable
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
     from ms_tune.verdict.limit import Limit
-    from ms_tune.verdict.outcome import Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import TYPE_CHECKING
 
-from ms_tune.dryrun.prepare import limit_before, prepare_run
+from ms_tune.dryrun.prepare import LoadedConfig, limit_before, prepare_run
 from ms_tune.dryrun.task import Observer
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.estimate.flops import widths_of
 from ms_tune.estimate.memory import RankShare, layer_activations
 from ms_tune.fit.calibration_runs import (
+    JobLayers,
     count_job_layers,
     middle_stage,
     plan_probes,
@@ -21,35 +22,21 @@ from ms_tune.fit.calibration_runs import (
     probes_with_some_of_first_chunk,
     probes_with_some_recomputed,
 )
-from ms_tune.fit.costs import DENSE_UNITS, relative_costs, table_without_sizes
-from ms_tune.fit.job import check_plannable, check_writable, read_job, read_present_plan
+from ms_tune.fit.costs import DENSE_UNITS, RelativeCosts, relative_costs, table_without_sizes
+from ms_tune.fit.job import PlannedJob, check_plannable, check_writable, read_job, read_present_plan
 from ms_tune.fit.layouts import is_sequence_parallel, layout_keys, read_layout
-from ms_tune.fit.measure import measure_probes
+from ms_tune.fit.measure import Probe, RunFigures, measure_probes
 from ms_tune.fit.measured import StageMeasurements
-from ms_tune.fit.result import CheckRun, ConfigFit
+from ms_tune.fit.result import CheckRun, ConfigFit, ConfigFitRequest
 from ms_tune.fit.table import build_table, choose_first_chunk_stage, emptied_probes, in_flight_micro_batches, with_ends
 from ms_tune.fit.table_cache import write_cached_table
 from ms_tune.fit.verify_loop import VerifyLoop, check_probe, lists_of_plan, predict_check_run
 from ms_tune.normalize.sapp import merge_sapp
-from ms_tune.planning.fit import PlanRemedy, linked_by
-from ms_tune.planning.search import without_kinds
-from ms_tune.planning.table import check_table
+from ms_tune.planning.fit import FitReport, PlanRemedy, linked_by
+from ms_tune.planning.search import SearchProgress, without_kinds
+from ms_tune.planning.table import CostTable, LayerGroup, check_table
 from ms_tune.planning.time_scale import can_swap, with_layers, with_times
-from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.fit.calibration_runs import JobLayers
-    from ms_tune.fit.costs import RelativeCosts
-    from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.measure import Probe, RunFigures
-    from ms_tune.fit.result import ConfigFitRequest
-    from ms_tune.planning.fit import FitReport
-    from ms_tune.planning.search import SearchProgress
-    from ms_tune.planning.table import CostTable, LayerGroup
-    from ms_tune.text import Message
+from ms_tune.text import Message, msg
 
 
 def fit_config(

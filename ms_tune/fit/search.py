@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,24 +11,18 @@ from ms_tune.dryrun.prepare import limit_before, load_config
 from ms_tune.errors import MsTuneError, UsageError
 from ms_tune.estimate.flops import require_widths
 from ms_tune.fit.costs import DENSE_UNITS
-from ms_tune.fit.job import read_job
+from ms_tune.fit.job import PlannedJob, read_job
 from ms_tune.fit.layouts import read_layout, with_layout
-from ms_tune.fit.rank import rank_layouts
-from ms_tune.fit.result import ConfigFitRequest
+from ms_tune.fit.rank import LayoutCandidate, Ranking, rank_layouts
+from ms_tune.fit.result import ConfigFit, ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.planning.layouts import MOST_DEVICES, Layout, LayoutSpace, list_layouts
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from ms_tune.dryrun.task import Observer
-    from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.rank import LayoutCandidate, Ranking
-    from ms_tune.fit.result import ConfigFit
     from ms_tune.planning.search import SearchProgress
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
     from ms_tune.verdict.limit import Limit
 
 

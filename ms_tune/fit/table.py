@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.stage import make_name
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError
-from ms_tune.fit.calibration_runs import config_of_main_layers, middle_stage, probe_sizes
-from ms_tune.fit.costs import DENSE_UNITS, EXTRA
-from ms_tune.fit.job import uniform_lists
-from ms_tune.fit.linear_fit import LayerBytes, find_alike_phases, interpolate
-from ms_tune.fit.measure import Probe
+from ms_tune.fit.calibration_runs import JobLayers, config_of_main_layers, middle_stage, probe_sizes
+from ms_tune.fit.costs import DENSE_UNITS, EXTRA, RelativeCosts
+from ms_tune.fit.job import PlannedJob, uniform_lists
+from ms_tune.fit.linear_fit import FreedByRecompute, LayerBytes, find_alike_phases, interpolate
+from ms_tune.fit.measure import Probe, RunFigures
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import CostTable, LayerCost, LayerGroup, RecomputeOverhead, StageEnd, UpdateCost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.fit.calibration_runs import JobLayers
-    from ms_tune.fit.costs import RelativeCosts
-    from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.linear_fit import FreedByRecompute
-    from ms_tune.fit.measure import RunFigures
     from ms_tune.fit.measured import StageMeasurements
 
     LayersByMode = Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]

@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,25 +20,18 @@ from ms_tune.dryrun.prepare import prepare_run
 from ms_tune.dryrun.rundir import write_json
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
-from ms_tune.fit.job import uniform_lists
+from ms_tune.fit.job import PlannedJob, uniform_lists
 from ms_tune.native import cache_root
-from ms_tune.planning.costs import costs_of
-from ms_tune.planning.table import MOST_BYTES
+from ms_tune.planning.costs import Costs, costs_of
+from ms_tune.planning.table import MOST_BYTES, CostTable
 from ms_tune.planning.table_file import MOST_TEXT, read_table, table_json
 from ms_tune.records import plain_data
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from typing import Any
-
     from numpy.typing import NDArray
 
     from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-    from ms_tune.fit.job import PlannedJob
-    from ms_tune.planning.costs import Costs
-    from ms_tune.planning.table import CostTable
 
 _FOLDER, _FORM = "fit", 6  # folder in the cache; version of the file format
 _MAX_FILES = 4096  # files

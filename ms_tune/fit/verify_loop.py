@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.dryrun.plan import plan_job as planned
-from ms_tune.dryrun.request import StageChoice
+from ms_tune.dryrun.request import DryrunRequest, StageChoice
 from ms_tune.dryrun.run import dryrun_job
 from ms_tune.enums import RecomputeMode
-from ms_tune.fit.job import full_first_lists
+from ms_tune.fit.job import PlannedJob, full_first_lists
 from ms_tune.fit.measure import Probe
-from ms_tune.fit.result import NEAR, RelievedStage, VerifiedStage, VerifyRound
+from ms_tune.fit.result import NEAR, ConfigFitRequest, RelievedStage, VerifiedStage, VerifyRound
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.costs import costs_of
+from ms_tune.planning.fit import FitReport, with_plan
 from ms_tune.planning.fit import fit_table as plan_for
-from ms_tune.planning.fit import with_plan
-from ms_tune.planning.search import add_recompute
+from ms_tune.planning.search import SearchProgress, add_recompute
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.result import DryrunResult
     from ms_tune.dryrun.task import Observer
-    from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.result import ConfigFitRequest
-    from ms_tune.planning.fit import FitReport
-    from ms_tune.planning.search import SearchProgress
     from ms_tune.planning.table import CostTable, PlanLists, Rows
 
 _MOST_ROUNDS = 3

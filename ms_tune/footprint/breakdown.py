@@ -8,8 +8,9 @@ tensors are assumed to have one format. A rank with less state than that shares 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
@@ -19,9 +20,6 @@ from ms_tune.records import Record
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-    from typing import TypeVar
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -10,6 +10,7 @@ child process wrote; the tracker's ``type`` and the parameter's name; and the ph
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,6 @@ from ms_tune.readers.memory_block import NEVER_FREED, Frame, parse_users
 from ms_tune.readers.table import NONE, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from ms_tune.readers.tensors import TensorList

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,8 +17,6 @@ from ms_tune.units import MIB, gib, mib
 from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from ms_tune.footprint.result import RankReport
     from ms_tune.readers.memory_block import Frame
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
@@ -18,9 +20,6 @@ from ms_tune.verdict.outcome import Need, UntracedNeeds, Verdict, judge
 from ms_tune.verdict.run_record import FILE, RankRecord, RunRecord, from_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from ms_tune.footprint.curve import Curve
     from ms_tune.readers.folder import RankFiles
     from ms_tune.readers.table import Table

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -21,8 +22,6 @@ from ms_tune.readers.memory_block import Frame, parse_users
 from ms_tune.readers.scopes import SCOPE_LAYER, ScopePass, find_pass, mask_layer_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from numpy.typing import NDArray
 
     from ms_tune.readers.table import Table

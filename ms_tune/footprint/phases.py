@@ -7,6 +7,7 @@ The dynamic graph shows it by the Python stack, the static graph by the operator
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from ms_tune.readers.memory_block import Frame

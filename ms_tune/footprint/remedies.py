@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -27,7 +28,6 @@ from ms_tune.records import Record
 from ms_tune.text import Language, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from fractions import Fraction
 
     from numpy.typing import NDArray

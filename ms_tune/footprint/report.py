@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ms_tune.errors import TraceError
 from ms_tune.footprint.breakdown import break_down_memory, compare_with_theory, group_activations
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import compute_curve, map_addresses
 from ms_tune.footprint.findings import compare_findings, list_findings
-from ms_tune.footprint.judgement import JudgedRequest, collect_terms, judge_trace
+from ms_tune.footprint.judgement import JudgedRequest, VerdictTerms, collect_terms, judge_trace
 from ms_tune.footprint.lifetimes import analyse_lifetimes
-from ms_tune.footprint.remedies import RemedyFacts, find_peak_moments, find_remedies, scale_remedies, sum_peak_contents
+from ms_tune.footprint.remedies import (
+    MemoryRemedy,
+    RemedyFacts,
+    find_peak_moments,
+    find_remedies,
+    scale_remedies,
+    sum_peak_contents,
+)
 from ms_tune.footprint.result import MemoryReport, RankReport, describe_tensor, find_tensor
 from ms_tune.footprint.steps import find_spans, find_steps, join_tasks
 from ms_tune.footprint.what_ifs import recompute_all_layers
@@ -23,15 +31,8 @@ from ms_tune.readers.folder import RankFiles, find_trace
 from ms_tune.readers.lines import ByteCounter
 from ms_tune.readers.runtime_log import read_communication_order, read_runtime_log
 from ms_tune.readers.tensors import find_size_overflow, read_tensor_list, read_tracker_graph
-from ms_tune.readers.tracker_tables import read_block_table, read_tasks
+from ms_tune.readers.tracker_tables import Tasks, read_block_table, read_tasks
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ms_tune.footprint.judgement import VerdictTerms
-    from ms_tune.footprint.remedies import MemoryRemedy
-    from ms_tune.readers.tracker_tables import Tasks
 
 _LAYER_OF_PARAMETER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d{1,6})\.")
 _MOST_SPANS = 400  # more phases cannot be distinguished in a picture

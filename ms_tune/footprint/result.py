@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown, Theory, break_down_memory, group_alike_layers
@@ -12,9 +14,6 @@ from ms_tune.footprint.layers import find_layer, find_location, find_operator
 from ms_tune.footprint.steps import Join, Steps, StepSpan, find_phase, find_phase_peaks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.enums import MemoryCategory
     from ms_tune.errors import TraceError

@@ -7,6 +7,7 @@ the replay is exact, else the requested ones.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -20,8 +21,6 @@ from ms_tune.readers.torch_snapshot import Action, DeviceTrace
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from ms_tune.pools.torch_replay import TorchReplay

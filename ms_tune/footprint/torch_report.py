@@ -7,8 +7,10 @@ known, and the allocator's figures are left out.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,9 +38,6 @@ from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,6 @@ from ms_tune.readers.table import NONE, Table
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from numpy.typing import NDArray
 
 

@@ -8,6 +8,7 @@ ticks move with their stretch of the step, and layer numbers continue.
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,29 +18,22 @@ from ms_tune.errors import TraceError
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import compute_curve
 from ms_tune.footprint.layers import find_operator, search_layer_name
-from ms_tune.pools.pool import replay_workload
-from ms_tune.pools.repeat_layers import repeat_layers
+from ms_tune.pools.pool import Replay, replay_workload
+from ms_tune.pools.repeat_layers import RepeatedWorkload, repeat_layers
 from ms_tune.pools.settings import infer_settings, make_pool
-from ms_tune.pools.workload import free_order_variants, split_by_pool
-from ms_tune.readers.folder import find_trace
+from ms_tune.pools.workload import Workload, free_order_variants, split_by_pool
+from ms_tune.readers.folder import RankFiles, find_trace
 from ms_tune.readers.memory_block import NEVER_FREED, parse_users
 from ms_tune.readers.scopes import SCOPE_LAYER
 from ms_tune.readers.table import HOST_POOL, NONE, Coded, Table
-from ms_tune.readers.tensors import ITEM_BYTES, TensorType, read_tensor_list, read_tracker_graph
+from ms_tune.readers.tensors import ITEM_BYTES, TensorType, TrackerGraph, read_tensor_list, read_tracker_graph
 from ms_tune.readers.tracker_tables import read_block_table
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from ms_tune.enums import MemoryCategory
     from ms_tune.footprint.judgement import VerdictTerms
-    from ms_tune.pools.pool import Replay
-    from ms_tune.pools.repeat_layers import RepeatedWorkload
-    from ms_tune.pools.workload import Workload
-    from ms_tune.readers.folder import RankFiles
-    from ms_tune.readers.tensors import TrackerGraph
 
 ALIKE = 0.001  # share of a footprint; orders whose footprints differ by less count as one
 _PAIR = 2

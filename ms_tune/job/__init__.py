@@ -6,21 +6,22 @@ is in its folder of :mod:`ms_tune.dialects`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
-from ms_tune.dialects.mindformers.read import read_startup
+from ms_tune.dialects.mindformers.read import Startup, read_startup
 from ms_tune.dialects.remedy import find_remedy
 from ms_tune.enums import YAML_DIALECTS, Dialect, SizeOrigin
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
-from ms_tune.facts.models import is_legacy, model_folder, model_of
+from ms_tune.facts.models import ModelConfig, is_legacy, model_folder, model_of
 from ms_tune.facts.query import Release, load, release_for, served
-from ms_tune.job.detect import find_repository, recognise
+from ms_tune.job.detect import Recognition, find_repository, recognise
 from ms_tune.job.includes import find_named_model, with_bases, with_model_config, with_model_folder
 from ms_tune.records import Record
-from ms_tune.source.yaml import decode, load_source, parse_source
-from ms_tune.text import msg
+from ms_tune.source.yaml import SourceFile, decode, load_source, parse_source
+from ms_tune.text import Message, msg
 
 _MOST_SECTIONS = (
     40  # sections before an error, such as a bracket that is not closed, that are left out to read the others
@@ -28,17 +29,11 @@ _MOST_SECTIONS = (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from ms_tune.dialects import LayerPlan
-    from ms_tune.dialects.mindformers.read import Startup
-    from ms_tune.facts.models import ModelConfig
     from ms_tune.job.checkout import Checkout
-    from ms_tune.job.detect import Recognition
     from ms_tune.source.edit import ValueChange
-    from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
 
 
 class ModelFile(Record):

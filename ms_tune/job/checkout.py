@@ -6,8 +6,10 @@ The list of sources is read for every job; definitions are cached by path, size 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.facts.keys import releases_registering
@@ -15,6 +17,7 @@ from ms_tune.facts.megatron import names, programs, releases_with
 from ms_tune.facts.query import load, order, served
 from ms_tune.job.definitions import (
     INSTALLED_FOLDERS,
+    SourceStamp,
     list_entries,
     list_sources,
     read_arguments,
@@ -25,11 +28,7 @@ from ms_tune.job.definitions import (
 from ms_tune.job.detect import PACKAGES, PARSER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
     from ms_tune.enums import Dialect
-    from ms_tune.job.definitions import SourceStamp
 
 _COPIES = ("megatron", "mindspeed")  # the other packages of the parser, if they are copied into the repository
 # Parts of MindSpeed-LLM with their own parsers (2.0 to 26.1), unless they belong to a feature.

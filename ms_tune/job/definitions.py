@@ -6,16 +6,14 @@ import ast
 import contextlib
 import os
 import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ms_tune.facts.keys import ANY_PARAMETER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 INSTALLED_FOLDERS = ("site-packages", "dist-packages")  # folders of packages that are unrelated to each other
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", *INSTALLED_FOLDERS)

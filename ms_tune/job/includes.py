@@ -16,8 +16,8 @@ from pathlib import Path
 from ms_tune.errors import ConfigError, reason_of
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.models import LAYERS, MODEL_CONFIG, is_legacy, model_folder, names_of
-from ms_tune.facts.sizes import find_public_model
-from ms_tune.source.yaml import load_source
+from ms_tune.facts.sizes import PublicModel, find_public_model
+from ms_tune.source.yaml import SourceFile, load_source
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.facts.sizes import PublicModel
-    from ms_tune.source.yaml import SourceFile
 
 _LONGEST_CHAIN = 8
 _MOST_FILES = 32

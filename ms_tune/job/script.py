@@ -8,13 +8,15 @@ A job of MindFormers consists of the config, command-line overrides and the numb
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
-from ms_tune.dialects.megatron.arguments import command_of
+from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of
 from ms_tune.dialects.megatron.detect import release_taking
 from ms_tune.dialects.megatron.read import SERVED
 from ms_tune.enums import Dialect
@@ -24,26 +26,21 @@ from ms_tune.job.checkout import Checkout
 from ms_tune.job.detect import find_repository
 from ms_tune.source.shell.read import (
     MAX_BYTES,
+    Launch,
+    Launches,
     content,
     find_above,
     has_folder_above,
     is_to_be_filled_in,
     read_launches,
 )
-from ms_tune.source.shell.values import Argument, text_of
-from ms_tune.source.yaml import load_source
+from ms_tune.source.shell.values import Argument, Pieces, text_of
+from ms_tune.source.yaml import SourceFile, load_source
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.source.shell.commands import Started
-    from ms_tune.source.shell.read import Launch, Launches
     from ms_tune.source.shell.syntax import File, ScriptPlace
-    from ms_tune.source.shell.values import Pieces
-    from ms_tune.source.yaml import SourceFile
 
 _LAUNCHER = "msrun_launcher.sh"
 _PROCESSES = 8  # the default of msrun_launcher.sh

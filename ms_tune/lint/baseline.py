@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ms_tune.encode import SCHEMA_VERSION, json_text, schema_version_of
@@ -15,8 +16,6 @@ from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ms_tune.diagnostics import Diagnostic
 
 VERSION = 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.errors import closest
 from ms_tune.facts.launchers import variables
 from ms_tune.lint.environment.settings import EnvironmentSource
@@ -19,10 +20,7 @@ from ms_tune.lint.environment.variables import (
 from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from ms_tune.diagnostics import Location
-    from ms_tune.dialects.check_context import CheckContext
 
 _ALLOC = "MS_ALLOC_CONF"
 _RUNTIME = "MS_DEV_RUNTIME_CONF"

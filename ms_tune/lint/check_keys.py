@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import islice
 
-from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.mindformers.read import passes_over
 from ms_tune.errors import closest
 from ms_tune.facts.keys import by_section, tables
@@ -16,10 +17,7 @@ from ms_tune.source.yaml import MISSING, find_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.check_context import CheckContext
 
 _ALIKE, _MUCH_ALIKE = 0.8, 0.9
 _GUESSES, _REPORTED = 200, 1000  # the most unknown keys to compare with known ones, and to report

@@ -8,18 +8,12 @@ always available. Arguments that are not listed are None, or zeros if the list i
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.lint.python_code.flow import is_graph_only
-from ms_tune.lint.python_code.module import FUNCTIONS, module_of
+from ms_tune.lint.python_code.module import FUNCTIONS, Function, Module, module_of
 from ms_tune.lint.python_code.syntax import is_cell, is_function
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.lint.python_code.module import Function, Module
 
 _LISTED = "used_bprop_inputs"
 _OF_CELLS = {"construct": "forward", "bprop": "backward"}  # the names of these methods in a `_Function`

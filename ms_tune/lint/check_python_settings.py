@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.errors import closest
 from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.query import load
 from ms_tune.lint.environment.variables import items
 from ms_tune.lint.python_code.flow import is_compiled, is_graph_only
 from ms_tune.lint.python_code.mint_names import OPERATORS, counterpart, parameter_names
-from ms_tune.lint.python_code.module import FUNCTIONS, module_of
+from ms_tune.lint.python_code.module import FUNCTIONS, Module, module_of
 from ms_tune.lint.python_code.syntax import assigned
 from ms_tune.source.yaml import is_same
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.lint.python_code.module import Module
 
 # The keys of MindSpore 2.9's two functions, each with its replacement, if any (``mindspore/context.py``,
 # ``parallel/_auto_parallel_context.py``).

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TypeGuard
 
-from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.lint.python_code.flow import calls_step, is_compiled, is_graph_only
-from ms_tune.lint.python_code.module import module_of
+from ms_tune.lint.python_code.module import Module, module_of
 from ms_tune.lint.python_code.syntax import (
     assigned,
     is_array,
@@ -20,13 +21,6 @@ from ms_tune.lint.python_code.syntax import (
     step_functions,
     step_loops,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TypeGuard
-
-    from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.lint.python_code.module import Module
 
 # The calls that mindspore/utils/dryrun.py (2.9) itself warns about: each waits for the device.
 _WAITING = ("asnumpy", "item", "tolist")

@@ -15,7 +15,9 @@ import contextlib
 import json
 import os
 import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
+from pathlib import Path
 
 from ms_tune.diagnostics import Category, Family, Severity
 from ms_tune.dialects.check_context import FixRule, parse_path
@@ -28,8 +30,6 @@ from ms_tune.text import Text, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
     from typing import Any
 
 _FORM = 7  # version of the JSON format

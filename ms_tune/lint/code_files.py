@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.megatron.commands import commands_in, findings_of
@@ -14,7 +16,7 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.query import Release, default_release, release_for
 from ms_tune.job.script import ScriptJob
-from ms_tune.lint.checklist import built_in, built_in_code
+from ms_tune.lint.checklist import Check, built_in, built_in_code
 from ms_tune.lint.engine import job_of, run_checks
 from ms_tune.lint.environment.settings import (
     Environment,
@@ -28,18 +30,13 @@ from ms_tune.lint.python_code.module import module_of
 from ms_tune.lint.python_code.source import parse_python, variables_in
 from ms_tune.records import Record
 from ms_tune.source.shell.read import content
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.job import Job
     from ms_tune.job.checkout import Checkout
-    from ms_tune.lint.checklist import Check
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
 
 ENVIRONMENT, PYTHON = "environment", "python"  # also the names of their checklists
 FRAMEWORK, VERSION = "MindSpore", "2.9"  # the newest version that the checks were verified with

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from importlib import import_module
 from itertools import chain
 from operator import eq, ge, gt, le, lt, ne
 
-from ms_tune.diagnostics import Category, Diagnostic, Related, Severity, dotted, last_key
+from ms_tune.diagnostics import Category, Diagnostic, Location, Related, Severity, dotted, last_key
 from ms_tune.dialects.check_context import CheckContext, CodeSource, Violation
 from ms_tune.errors import trace_of
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.query import Release, default_release, order, release_or_default
 from ms_tune.job import Job
-from ms_tune.lint.checklist import built_in
+from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.expressions import Scope, evaluate, find_refused, is_true
 from ms_tune.lint.fix import fix_of, proved
 from ms_tune.lint.settings import TOO_MANY
 from ms_tune.lint.survey import find_oddities
-from ms_tune.text import Language, Message, lookup, msg
+from ms_tune.text import Language, Message, Text, lookup, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from ms_tune.diagnostics import Location
     from ms_tune.enums import Dialect
-    from ms_tune.lint.checklist import Check
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Text
 
 _SHOWN = 60  # characters of a value in a message
 _MAX_FINDINGS = 2000  # the most findings of one check to report per file

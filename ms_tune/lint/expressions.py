@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.yaml import find_values, is_same
 from ms_tune.units import is_number as is_numeral
@@ -16,13 +17,11 @@ from ms_tune.units import parse_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from jsonschema import ValidationError
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.check_context import CheckContext
 
 _MOST = 10**12  # real products of settings are far smaller; a config must not make the linter compute huge numbers
 # Prefixes of names that are not parameters of messages.

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ms_tune.diagnostics import Fix, Severity, TextEdit, last_key
-from ms_tune.dialects.check_context import CodeSource
+from ms_tune.diagnostics import Diagnostic, Fix, KeyPath, Severity, TextEdit, last_key
+from ms_tune.dialects.check_context import CodeSource, FixRule, Violation
 from ms_tune.enums import YAML_DIALECTS, ChangeKind
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.job.detect import count_keys
 from ms_tune.records import Record
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits, overlap, spell
 from ms_tune.source.edit_proof import prove
-from ms_tune.source.yaml import MISSING, parse_source
-from ms_tune.text import msg
+from ms_tune.source.yaml import MISSING, Position, SourceFile, parse_source
+from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from ms_tune.diagnostics import Diagnostic, KeyPath
-    from ms_tune.dialects.check_context import FixRule, Violation
     from ms_tune.job import Job
     from ms_tune.lint.checklist import Check
-    from ms_tune.source.yaml import Position, SourceFile
-    from ms_tune.text import Message
 
 _ROUNDS = 20  # the most rounds of fixing (a fix may uncover other findings); more is an endless loop
 _MAX_SINGLE_FIXES = 50  # the most fixes to try one by one if all at once are rejected

@@ -7,22 +7,21 @@ from bisect import bisect_right
 from collections import Counter
 from functools import lru_cache
 from operator import itemgetter
+from pathlib import Path
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.lint.baseline import fingerprints
-from ms_tune.lint.settings import Selection
+from ms_tune.lint.settings import ProjectSettings, Selection
 from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import Literal
 
     from ms_tune.enums import Dialect
     from ms_tune.errors import MsTuneError
     from ms_tune.facts.query import Release
     from ms_tune.job import Job
-    from ms_tune.lint.settings import ProjectSettings
     from ms_tune.text import Message
 
 

@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
@@ -24,8 +25,6 @@ from ms_tune.source.yaml import ANY
 from ms_tune.source.yaml_nodes import Loader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     Tree: TypeAlias = "list[Any]"  # an operation and its operands
 
 MAX_LENGTH = 600

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,19 +14,14 @@ import yaml
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder, served
-from ms_tune.lint.checklist import built_in, built_in_code, combined, read_checklist
+from ms_tune.lint.checklist import Check, built_in, built_in_code, combined, read_checklist
 from ms_tune.lint.engine import lint, matches
-from ms_tune.lint.settings import BUILTIN_RULES
+from ms_tune.lint.settings import BUILTIN_RULES, BuiltinRule
 from ms_tune.source.yaml import parse_source
-from ms_tune.text import Text, msg
+from ms_tune.text import Message, Text, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from ms_tune.diagnostics import Category, Family, Severity
-    from ms_tune.lint.checklist import Check
-    from ms_tune.lint.settings import BuiltinRule
-    from ms_tune.text import Message
 
 _LANGUAGES = {"environment": "sh", "python": "python"}  # of the examples of checks of code, by their checklist
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import glob
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from ms_tune.facts.query import Release, served
 from ms_tune.job import Job, ModelFile, no_model_config
 from ms_tune.job.detect import count_keys, is_fragment
 from ms_tune.lint.baseline import Baseline, load_baseline
-from ms_tune.lint.checklist import built_in, built_in_code, built_in_form, combined, read_checklist
+from ms_tune.lint.checklist import Check, Checklist, built_in, built_in_code, built_in_form, combined, read_checklist
 from ms_tune.lint.engine import concerns, job_of, run_checks
 from ms_tune.lint.fix import Gate, apply_fixes, restrict_fixes
 from ms_tune.lint.result import FileReport, LintReport, LintRequest, Skipped
@@ -32,17 +33,13 @@ from ms_tune.lint.suppress import suppress
 from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
 from ms_tune.source.atomic_write import write_back
-from ms_tune.source.yaml import decode, load_source, parse_source
+from ms_tune.source.yaml import SourceFile, decode, load_source, parse_source
 from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from ms_tune.diagnostics import Diagnostic, KeyPath
-    from ms_tune.lint.checklist import Check, Checklist
     from ms_tune.lint.code_files import CodeFile
-    from ms_tune.source.yaml import SourceFile
 
 STDIN = Path("-")
 MAX_FILES = 100_000

@@ -8,16 +8,14 @@ knows versions and severities.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.facts.keys import tables
+from ms_tune.facts.keys import Key, tables
 from ms_tune.facts.query import REQUIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ms_tune.enums import Dialect
-    from ms_tune.facts.keys import Key
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 ITEM = "*"

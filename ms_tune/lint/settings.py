@@ -6,26 +6,23 @@ import os
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from ms_tune.diagnostics import Category, Severity
+from ms_tune.diagnostics import Category, Diagnostic, Severity
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError, closest, closest_check, reason_of
 from ms_tune.facts.query import release_of
 from ms_tune.records import Record
-from ms_tune.text import lookup, msg
+from ms_tune.text import Text, lookup, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import PurePath
     from typing import Any, NoReturn, TypeAlias, TypeVar
 
-    from ms_tune.diagnostics import Diagnostic
     from ms_tune.lint.checklist import Check
-    from ms_tune.text import Text
 
     # Anything with an id, a name, a severity, a category and a family.
     SelectableRule: TypeAlias = Check | Diagnostic | "BuiltinRule"

@@ -8,6 +8,7 @@ is a finding itself, or it would outlive its reason.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import yaml
 
@@ -20,8 +21,6 @@ from ms_tune.text import Message, lookup, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
     from ms_tune.source.yaml import SourceFile
 
 # The whole comment from its last `#` on; `#` counts at the start of a line or after a space, as in YAML.

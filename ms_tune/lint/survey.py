@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 
 from ms_tune.dialects.check_context import per_job
 from ms_tune.enums import Dialect
-from ms_tune.facts.keys import arguments_of, by_section
+from ms_tune.facts.keys import Key, arguments_of, by_section
 from ms_tune.facts.models import facts_of
 from ms_tune.lint.expressions import is_number
 from ms_tune.source.yaml import find_values, is_same
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from ms_tune.dialects import JobView
-    from ms_tune.facts.keys import Key
 
 NESTED = 10  # the nesting depth of mappings that MindFormers accepts
 _MODELS = {Dialect.MINDFORMERS: ("model", "model_config"), Dialect.MINDFORMERS_PYNATIVE: ("model",)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from ms_tune.readers.scopes import mask_layer_number
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from ms_tune.footprint.breakdown import Holder
     from ms_tune.footprint.result import MemoryReport, RankReport
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,11 +20,6 @@ from ms_tune.pools.pool import ALIGNMENT
 from ms_tune.readers.lines import iterate_short_lines
 from ms_tune.readers.memlog import MemLog, read_memlog
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 
 _ALIASES = {"begin": "lower", "start": "lower", "buffer": "id", "buffer_id": "id"}
 _NUMBERS = ("lower", "upper", "size", "alignment")

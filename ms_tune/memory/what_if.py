@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Category, Diagnostic, Severity
@@ -41,9 +43,6 @@ from ms_tune.units import MIB, gib
 from ms_tune.verdict.outcome import Need, Verdict, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from ms_tune.pools.torch_space import TorchSettings
 
 _SHARDS = (2, 4, 8)

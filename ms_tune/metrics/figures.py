@@ -6,21 +6,19 @@ The first step includes compilation and is kept separate.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from operator import sub
 from statistics import NormalDist, median
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity, whole_line
 from ms_tune.metrics.result import Convention, Figure, MetricsRequest, Outlier, StepTimes
-from ms_tune.readers.logged_steps import Form
+from ms_tune.readers.logged_steps import Form, LoggedTraining, RankSteps, Remark, TrainingLog
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ms_tune.metrics.job import JobFacts
-    from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, Remark, TrainingLog
 
 CONFIDENCE = 0.95
 _SIGMA = 1.4826  # standard deviation of a normal distribution, in median absolute deviations

@@ -10,7 +10,9 @@ A backward pass counts as two forward passes. FLOPs are counted by three convent
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of
@@ -38,9 +40,6 @@ from ms_tune.source.yaml import load_source, source_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.planning.schedule import PassKey
     from ms_tune.source.shell.values import Argument

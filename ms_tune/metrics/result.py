@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.readers.logged_steps import Form, LoggedMemory
     from ms_tune.text import Message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import eq
 from pathlib import Path
@@ -42,8 +43,6 @@ from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from ms_tune.diagnostics import Diagnostic
 
 _POINTS = 500

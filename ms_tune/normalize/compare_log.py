@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import chain
+from pathlib import Path
+from typing import TypeAlias
 
-from ms_tune.dialects import MINDFORMERS, MINDSPEED_MS
+from ms_tune.dialects import MINDFORMERS, MINDSPEED_MS, LayerPlan, LayerSpec
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
 from ms_tune.facts.query import VERSIONS
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.readers.lines import find_logs
-from ms_tune.readers.recompute_log import PLACEMENT, LoggedRecompute, read_lines, read_recompute_log
+from ms_tune.readers.recompute_log import (
+    PLACEMENT,
+    LoggedRecompute,
+    LogLine,
+    RecomputeLog,
+    read_lines,
+    read_recompute_log,
+)
 from ms_tune.records import Record
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from typing import TypeAlias
-
-    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.job import Job
-    from ms_tune.readers.recompute_log import LogLine, RecomputeLog
-    from ms_tune.text import Message
 
 ANY = object()  # matches any logged value or none: unpredictable, because the model's modules are unknown
 COMM = "select comm recompute"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from ms_tune.diagnostics import Severity
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.convert_layers import Converted, convert_plan
 from ms_tune.dialects.draft import conversion_problem, name_ranges
 from ms_tune.dialects.megatron.arguments import command_of
@@ -15,14 +16,14 @@ from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION, normalize_me
 from ms_tune.dialects.megatron.write import without_idle
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindspeed_ms.recompute import VERSION as MINDSPEED_RELEASE
-from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Choices, copy_choices, topmost, translate
+from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Choices, Side, copy_choices, topmost, translate
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError, UsageError, closest
 from ms_tune.facts.models import is_legacy, model_of
 from ms_tune.facts.query import release_for, served
 from ms_tune.job import Job
 from ms_tune.normalize.run import normalize_recompute
-from ms_tune.normalize.script import normalize_script
+from ms_tune.normalize.script import ProgramPlan, normalize_script
 from ms_tune.normalize.sides import find_side, find_source_side, find_target_side, layers_with_experts, megatron_side
 from ms_tune.records import Record
 from ms_tune.source.shell.read import read_launches
@@ -30,14 +31,8 @@ from ms_tune.source.yaml import nest_values, source_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import TypeVar
-
-    from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects import LayerPlan, LayerSpec
-    from ms_tune.dialects.operators import Side
     from ms_tune.job.script import ScriptJob
-    from ms_tune.normalize.script import ProgramPlan
 
     Name = TypeVar("Name")
 

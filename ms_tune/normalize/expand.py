@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TypeAlias
+
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.job import Job
 from ms_tune.records import Record
 from ms_tune.source.edit import EditRefusedError, ValueChange, same_data
 from ms_tune.source.edit_values import loses_comments, refuse_shared, with_values
-from ms_tune.source.yaml import parse_source
+from ms_tune.source.yaml import Values, parse_source
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from pathlib import Path
-    from typing import TypeAlias
-
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import LayerPlan
-    from ms_tune.source.yaml import Values
 
     Reading: TypeAlias = tuple[LayerPlan, Values]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.remedy import describe
 from ms_tune.errors import ExitCode, UsageError
@@ -9,8 +11,6 @@ from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.job import Job
 

@@ -7,11 +7,12 @@ the same plan in their own form.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import LayerSpec, PlanIssue, write_specs
+from ms_tune.diagnostics import Diagnostic, KeyPath, Severity
+from ms_tune.dialects import LayerPlan, LayerSpec, PlanIssue, write_specs
 from ms_tune.dialects.convert_layers import Converted, convert_plan
 from ms_tune.dialects.draft import conversion_problem
 from ms_tune.dialects.mindformers import read
@@ -24,20 +25,12 @@ from ms_tune.facts.query import DEFAULT_VERSION
 from ms_tune.job import Job
 from ms_tune.normalize.convert import TargetDialect, convert_translated
 from ms_tune.normalize.run import normalize_recompute
-from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, Sizes, plan_sapp, rebase_offsets
+from ms_tune.normalize.sapp_lists import KEYS, MOST, SappLists, Sizes, Table, plan_sapp, rebase_offsets
 from ms_tune.normalize.sides import find_side, find_source_side, layers_with_experts
 from ms_tune.source.edit import same_data
 from ms_tune.source.edit_values import with_settings
-from ms_tune.source.yaml import parse_source
+from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects import LayerPlan
-    from ms_tune.normalize.sapp_lists import Table
-    from ms_tune.source.yaml import SourceFile
 
 _OFFSET: KeyPath = ("model", "model_config", "offset")
 _LEGACY_SWAP: KeyPath = ("swap_config",)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.recompute import normalize
@@ -20,7 +21,6 @@ from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from ms_tune.dialects import LayerPlan

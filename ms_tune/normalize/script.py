@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.megatron.arguments import command_of, without_unset
+from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, without_unset
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.placement import DESTINATIONS
 from ms_tune.dialects.megatron.read import NotEvaluableError, inputs_of, plan_of
@@ -15,20 +17,13 @@ from ms_tune.dialects.megatron.write import canonical, same_layers
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.megatron import names_by_dest
 from ms_tune.source.edit import EditRefusedError
-from ms_tune.source.shell.read import RETURN, restore_line_ends
-from ms_tune.text import msg
+from ms_tune.source.shell.read import RETURN, Launches, restore_line_ends
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-    from typing import NoReturn
-
     from ms_tune.dialects import LayerPlan
-    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.job.checkout import Checkout
     from ms_tune.job.script import ScriptJob
-    from ms_tune.source.shell.read import Launches
-    from ms_tune.text import Message
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Severity
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects.draft import conversion_problem
 from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION
 from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindformers.operators import find, find_layer_model
 from ms_tune.dialects.mindformers_pynative import read as pynative
-from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Side, dynamic_model, layer_model
+from ms_tune.dialects.operators import ATTRIBUTES, SWAP, LayerModel, Side, Tree, dynamic_model, layer_model
 from ms_tune.dialects.values import full_match
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import counterpart, family_of, models
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
-
-    from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects import LayerPlan, LayerSpec
-    from ms_tune.dialects.operators import LayerModel, Tree
     from ms_tune.job import Job
 
 

@@ -9,11 +9,13 @@ import ctypes
 import hashlib
 import os
 import platform
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import repeat
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,9 +25,6 @@ from ms_tune.native import cache_root, cached_folder, compile_library
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from ms_tune.packing.placement import BlockLives

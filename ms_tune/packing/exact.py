@@ -7,6 +7,7 @@ searches failed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +17,6 @@ from ms_tune.packing.engine import SEARCHES, CompiledEngine, Items, PackingTask,
 from ms_tune.packing.placement import BlockLives, PackingProblem, count_meetings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from numpy.typing import NDArray
 
 

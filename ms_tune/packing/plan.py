@@ -11,6 +11,7 @@ mapped to one, and equal blocks of different periods become one block.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,8 +30,6 @@ from ms_tune.packing.placement import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.int64]

@@ -11,6 +11,7 @@ fit is improved by the same steps.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,8 +20,6 @@ import numpy as np
 from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import NDArray
 
     from ms_tune.planning.costs import Costs, IntArray

@@ -15,6 +15,7 @@ MindSpore 2.9, within 0.5 % of full-size runs.)
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -27,8 +28,6 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.planning.schedule import passes_in_turn, stage_passes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from ms_tune.planning.schedule import PassKey, PipelinePass

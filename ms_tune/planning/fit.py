@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -22,17 +23,14 @@ from ms_tune.planning.search import (
     search_plans,
     without_kinds,
 )
-from ms_tune.planning.table import MOST_ALL_PASSES, cells_of, check_table, plan_of
+from ms_tune.planning.table import MOST_ALL_PASSES, CostTable, LayerGroup, PlanLists, cells_of, check_table, plan_of
 from ms_tune.planning.table_file import SappPipeline, read_sapp, read_table, table_json
 from ms_tune.planning.time_scale import Clock, can_swap, with_layers, with_swap_time, with_times
 from ms_tune.text import msg
 from ms_tune.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from ms_tune.planning.costs import Costs, IntArray
-    from ms_tune.planning.table import CostTable, LayerGroup, PlanLists
 
 _MOST_DRAWN = 20_000  # maximum number of passes in a picture
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from ms_tune.errors import UsageError
 from ms_tune.records import Record
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 # Command line name of each dimension, and its field.
 DIMENSIONS = {

@@ -17,6 +17,7 @@ Sources of the orders:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
 from ms_tune.records import Record
@@ -24,8 +25,6 @@ from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     PassKey = tuple[bool, int, int]  # forward or backward, cell (chunk x stages + stage), micro-batch
 
 MOST_PASSES = 100_000  # of a stage in one training step, followed one by one; no real job has as many

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import product
@@ -11,13 +12,10 @@ import numpy as np
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.anneal import BestState, PlanSpace, anneal_plans, is_allowed, is_within_limit
-from ms_tune.planning.bound import least_limit, lower_bound, relaxation_of, search_better_plan
+from ms_tune.planning.bound import PlanRelaxation, least_limit, lower_bound, relaxation_of, search_better_plan
 from ms_tune.planning.costs import costs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from ms_tune.planning.bound import PlanRelaxation
     from ms_tune.planning.costs import Costs, IntArray
     from ms_tune.planning.table import CostTable
 

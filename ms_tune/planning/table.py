@@ -7,16 +7,13 @@ integers; times are in any unit, the same for the whole table.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Mapping, Sequence
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError
 from ms_tune.planning.schedule import Schedule, why_refused
 from ms_tune.records import Record
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 MOST_STAGES, MOST_CHUNKS, MOST_LAYERS = 1024, 64, 10_000
 MOST_ALL_PASSES = 65_536  # of all stages in one training step

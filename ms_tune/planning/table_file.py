@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ms_tune.encode import SCHEMA_VERSION
 from ms_tune.enums import RecomputeMode
@@ -38,9 +38,6 @@ from ms_tune.planning.table import (
 )
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 MOST_TEXT = 4_000_000  # characters of a file
 MOST_KINDS = 100  # maximum number of layer groups

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import TYPE_CHECKING
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError, closest
 from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
 from ms_tune.planning.table_file import Reader, parse_json
-from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from ms_tune.text import Message
+from ms_tune.text import Message, msg
 
 HEAD, TAIL = "head", "tail"
 _MOST_MS, _MOST_SECONDS, _MOST_NAMES = 1e9, 1e7, 200

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Container, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ms_tune.pools.torch_space import EXPANDABLE_SPACE, LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT, InitialSegment
 from ms_tune.readers.torch_snapshot import Action, DeviceTrace
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
-
 
 _MAPS = (Action.SEGMENT_MAP, Action.SEGMENT_UNMAP)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,8 +16,6 @@ from ms_tune.pools.workload import Request, make_workload
 from ms_tune.readers.memlog import HEAD, LogBlock, MemLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from numpy.typing import NDArray
 
 

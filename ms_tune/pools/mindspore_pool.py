@@ -12,6 +12,7 @@ equally large free buffers it takes the oldest, and it counts every unit except 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,6 @@ from ms_tune.pools.pool import ALIGNMENT, TOP, PoolGrowth, PoolSnapshot, PoolUni
 from ms_tune.units import GIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ms_tune.pools.workload import Request
 
 SIMULATED_DEVICE = 61430 * MIB  # memory that MindSpore's simulation takes of its 64 GiB (ascend_memory_adapter.cc)

@@ -7,16 +7,13 @@ MindSpore's simulation.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ms_tune.pools.workload import RELEASE, Request, Workload
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 ALIGNMENT = 512  # bytes; in MindSpore's, torch's and torch_npu's pools
 TOP = 1 << 47  # the end address of the first unit

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,8 +20,6 @@ import numpy as np
 from ms_tune.pools.workload import Request, Workload, make_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     _Pairs = tuple[list[int], list[int]]

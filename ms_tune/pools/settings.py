@@ -6,9 +6,9 @@ shows at the first block after a unit of the wrong size; the size of the differe
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 from ms_tune.pools.mindspore_pool import (
     DEFAULT_SIZE,
@@ -34,10 +34,6 @@ from ms_tune.pools.pool import (
 from ms_tune.pools.workload import Workload, add_release
 from ms_tune.records import Record
 from ms_tune.units import GIB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 OLDER_POOL = "BestFitAscendMemoryPool"
 _USUAL = (2, 1, 4, 8, 16, 32, 3, 5, 6, 10, 12, 20, 24, 30)  # GiB; common sizes, tried if addresses do not determine one

@@ -7,6 +7,7 @@ address by address against snapshots of real runs (:mod:`ms_tune.pools.torch_rep
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ms_tune.pools.pool import TOP, PoolGrowth
@@ -22,8 +23,6 @@ from ms_tune.pools.torch_space import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from ms_tune.pools.workload import Request
 
 

@@ -11,6 +11,7 @@ that repeat exactly are executed once, and their results are copied.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,8 +26,6 @@ from ms_tune.readers.torch_snapshot import Action, DeviceTrace, Events
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
 _LEAST_EVENTS, _LEAST_TIMES = 4096, 4  # below these numbers, copying saves nothing

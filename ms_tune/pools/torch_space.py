@@ -8,15 +8,12 @@ torch_npu 2.x follows them, but adds 32 bytes to each request and aligns large b
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ms_tune.pools.pool import ALIGNMENT, PoolSnapshot, PoolUnit
 from ms_tune.records import Record
 from ms_tune.units import GIB, KIB, MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 NPU_PADDING = 32  # bytes that torch_npu adds to each request, so that the hardware can read beyond its end
 NPU_BASE_ALIGNMENT = 16 * KIB  # for blocks of 2 MiB and more in torch_npu's expandable segments (base_addr_aligned_kb)

@@ -6,11 +6,11 @@ Blocks can be freed sooner, removed or sharded, layers recomputed or swapped; se
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING
 
 from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporeSettings, Vmm
 from ms_tune.pools.pool import ALIGNMENT, PoolGrowth, PoolUnit, Replay, replay_workload
@@ -18,10 +18,6 @@ from ms_tune.pools.settings import Inferred, make_pool
 from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.records import Record
 from ms_tune.units import GIB
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
 
 INCREASES = (1, 2, 4, 8, 16, 32)  # GiB
 INITS = (4, 8, 16, 32)  # GiB

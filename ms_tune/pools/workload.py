@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.readers.memory_block import NEVER_FREED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from ms_tune.readers.table import Table
 
 _MOST_EVENTS = 150_000  # events replayed in other orders: each replay takes as long as the first

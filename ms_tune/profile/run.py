@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,8 +25,6 @@ from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from ms_tune.readers.trace_events import Intervals, ProfileEvents
 
 

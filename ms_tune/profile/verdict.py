@@ -7,14 +7,10 @@ probably as late, and their waiting for each other counts as the host's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from ms_tune.profile.result import Bound, Gap, ProfileVerdict, QueueState, RankTimes, rank_name
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 _LEAD = 0.10  # of a step: shares with a smaller difference count as equal
 _SPARSE = 0.30  # of a step: with less computing the compute queue is sparse

@@ -7,17 +7,14 @@ before (``mem_pool_util.cc``). Folders of earlier ranks remain when a job with f
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ms_tune.errors import NoTraceError, TraceError
 from ms_tune.readers.lines import reading
 from ms_tune.records import Record
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 BLOCKS = "memory_block.csv"
 _RANK = re.compile(r"rank_?(\d{1,9})")

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, count, repeat
+from pathlib import Path
+from typing import BinaryIO
 
 from ms_tune.errors import TraceError, nearby, reason_of
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-    from typing import BinaryIO
 
 Progress = Callable[[int], None]
 PART = 32 * 1024**2  # bytes; smaller parts are slower, larger ones need memory

@@ -16,20 +16,18 @@ from __future__ import annotations
 import math
 import re
 from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import RANK_PREFIX, read_json
 from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.units import MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 MOST_SECONDS = 1e7
 MOST_STEPS = 10**12

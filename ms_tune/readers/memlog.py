@@ -16,15 +16,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import iterate_short_lines
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 HEAD = -1  # the iteration before the first
 _EVENT = re.compile(r"([01]) (0x[0-9a-fA-F]{1,16}|0) ([0-9]{1,15}) (0x[0-9a-fA-F]{1,16}|0)")

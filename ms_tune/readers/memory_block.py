@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import LONGEST_LINE
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
 
 _TEXTS = ("file_name", "type", "task_name", "node_name", "user_tasks", "python_stack")  # used to place surplus commas
 _KINDS = frozenset(

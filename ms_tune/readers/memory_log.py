@@ -14,9 +14,10 @@ Out of memory: the messages of ``ascend_two_pointer_mem_adapter.cc`` (MindSpore 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import (
@@ -29,16 +30,10 @@ from ms_tune.readers.lines import (
     split_rank,
 )
 from ms_tune.readers.logged_steps import LoggedMemory, read_baseline
-from ms_tune.readers.runtime_log import StatisticsLines, failed_request, read_runtime_log
+from ms_tune.readers.runtime_log import MemoryStatistics, StatisticsLines, failed_request, read_runtime_log
 from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.units import GIB, KIB, MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from ms_tune.readers.runtime_log import MemoryStatistics
 
 _MOST_RANKS = 4096
 _REPORT = re.compile(

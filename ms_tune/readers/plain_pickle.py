@@ -7,8 +7,10 @@ import gzip
 import pickle
 import sys
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, NoReturn, TypeVar, cast
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import reading
@@ -21,10 +23,6 @@ except ModuleNotFoundError:  # not on every system
     resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from typing import BinaryIO, TypeVar
-
     Result = TypeVar("Result")
 
 MOST_BYTES = 2 * GIB  # limit of a file, unpacked

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from ms_tune.errors import TraceError, nearby
 from ms_tune.readers.lines import reading
@@ -22,10 +24,6 @@ from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from typing import TextIO, TypeVar
-
     Result = TypeVar("Result")
 
 _BLOCK = 1024**2  # characters per read

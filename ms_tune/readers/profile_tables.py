@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import read_json, reading
 from ms_tune.readers.scopes import ScopePass, find_pass, split_layer
 from ms_tune.records import Record
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 _Key = TypeVar("_Key")
 

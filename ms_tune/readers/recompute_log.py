@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
 
 from ms_tune.readers.lines import find_lines, parse_rank, read_line_blocks, reading
 from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-    from typing import TypeVar
-
     _Key = TypeVar("_Key")
 
 _MAX_LINES = 50_000  # lines of layers per run

@@ -15,7 +15,7 @@ import csv
 import io
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import iterate_lines, iterate_log_lines, reading
@@ -24,9 +24,6 @@ from ms_tune.readers.memory_block import DroppedRow, RefusedRow
 from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.units import whole_number
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WORLD = "hccl_world_group"
 _SAYS = "dummy co"

@@ -6,6 +6,7 @@ Texts and stacks are stored once: their columns are indices into a tuple of dist
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -16,8 +17,6 @@ from ms_tune.readers.memory_block import NEVER_FREED, Block, DroppedRow, Frame
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from numpy.typing import NDArray
 
 

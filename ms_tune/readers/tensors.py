@@ -21,9 +21,11 @@ Addresses are those of ``device_addr`` in ``memory_block.csv``; ``Tensor.data_pt
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -35,10 +37,6 @@ from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-    from typing import BinaryIO
-
     from numpy.typing import NDArray
 
 # Bytes per element (``mindspore/core/include/mindapi/base/type_id.h``).

@@ -9,10 +9,12 @@ expandable segments, several devices (``torch/cuda/memory.py`` 2.0 to 2.13, ``to
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from itertools import repeat
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -22,9 +24,6 @@ from ms_tune.readers.plain_pickle import read_plain, refusal_of_pickle
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     Columns = tuple[

@@ -10,16 +10,14 @@ import itertools
 import json
 import re
 from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import itemgetter
 from sys import intern
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 _T = TypeVar("_T")
 OVERLAP = {"Computing": "compute", "Communication(Not Overlapped)": "exposed", "Free": "free", "Communication": "comm"}

@@ -15,9 +15,11 @@ read the rest, more slowly, and everything if polars is not installed.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,9 +32,6 @@ from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 # Below this number of lines, reading one by one is faster than importing polars: 7,200 lines take 0.33 s of processor

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,9 +44,6 @@ from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     _Layout = tuple[StepLineKind, Callable[[bytes], tuple[bytes, ...]]]
 
 # Values that RankSteps names differently, or that only some forms print.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.draft import is_full
-from ms_tune.dialects.job_parts import DType, SettingChange
+from ms_tune.dialects.job_parts import DType, SettingChange, TrainingConfig
 from ms_tune.dialects.mindspeed_ms.read import recomputes_groups
 from ms_tune.dialects.mindspeed_ms.training_config import read_mindspeed_ms
 from ms_tune.dialects.sections import section_of
@@ -15,17 +16,12 @@ from ms_tune.dialects.stage import StageLayer
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import LAYERS
 from ms_tune.facts.training import mindspeed_framework
-from ms_tune.reference.read import DynamicJob, Names, fewest_devices, placed_layers, refuse_unserved
-from ms_tune.text import msg
+from ms_tune.reference.read import DynamicJob, Names, Placed, fewest_devices, placed_layers, refuse_unserved
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from ms_tune.dialects import JobView, LayerSpec
-    from ms_tune.dialects.job_parts import TrainingConfig
-    from ms_tune.reference.read import Placed
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
 
 _NORMS = ("RMSNorm", "FusedRMSNorm", "LayerNorm", "FusedLayerNorm")
 _ACTIVATIONS = ("swiglu", "fusedswiglu", "gelu", "fast_gelu", "silu", "relu")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects import on_devices, write_specs
 from ms_tune.dialects.draft import is_full
-from ms_tune.dialects.job_parts import SettingChange
+from ms_tune.dialects.job_parts import ModelShape, SettingChange, TrainingConfig
 from ms_tune.dialects.mindformers_pynative.read import read_shards
 from ms_tune.dialects.mindformers_pynative.training_config import (
     before_2_1,
@@ -22,17 +23,20 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import model_of
 from ms_tune.facts.query import default_release, release_for
-from ms_tune.reference.read import FUSED_ADAMW, DynamicJob, Names, fewest_devices, placed_layers, refuse_unserved
-from ms_tune.text import msg
+from ms_tune.reference.read import (
+    FUSED_ADAMW,
+    DynamicJob,
+    Names,
+    Placed,
+    fewest_devices,
+    placed_layers,
+    refuse_unserved,
+)
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ms_tune.dialects import JobView, LayerPlan, LayerSpec
-    from ms_tune.dialects.job_parts import ModelShape, TrainingConfig
-    from ms_tune.reference.read import Placed
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
 
 # Sizes that the reference transformer needs, and that a model's class may provide.
 _SIZES = (

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import record_json
 from ms_tune.enums import SizeOrigin
-from ms_tune.report.console import SEVERITY_COLOURS, fold, pad, shown_path, terminal_width, text_width
+from ms_tune.report.console import SEVERITY_COLOURS, Console, fold, pad, shown_path, terminal_width, text_width
 from ms_tune.report.github import LEVELS, format_annotation
 from ms_tune.report.lint_formats import failure_json
 from ms_tune.report.words import evidence_lines, verdict_word
@@ -14,12 +17,8 @@ from ms_tune.units import short_gib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from ms_tune.errors import MsTuneError
     from ms_tune.estimate.memory import Estimate
-    from ms_tune.report.console import Console
     from ms_tune.verdict.outcome import Verdict
     from ms_tune.workflows.check.result import Assumptions, Matter, MemoryDifference, Overview, Sizes
 

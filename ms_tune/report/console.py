@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import unicodedata
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from ms_tune.text import Language, Message, Text, msg, render
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
     from typing import TextIO
 
     from ms_tune.errors import MsTuneError

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ms_tune.encode import record_json
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ms_tune.dryrun.launchers.job import LaunchedJob
     from ms_tune.dryrun.machine import MachineCheck
     from ms_tune.dryrun.script_check import JobCheck, ScriptCheck

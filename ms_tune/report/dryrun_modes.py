@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
-from ms_tune.dryrun.result import DryrunResult
+from ms_tune.dryrun.result import DryrunResult, RealComparison, StageResult, SweepResult, VariantResult
 from ms_tune.report import memory_text
 from ms_tune.report.dryrun_check import job_params
 from ms_tune.report.dryrun_text import in_gib, near_path, theory_lines
@@ -25,13 +26,10 @@ from ms_tune.report.words import (
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ms_tune.dialects.job_parts import SettingChange
     from ms_tune.dryrun.command_result import CommandResult, RankResult
     from ms_tune.dryrun.compare import LogComparison
     from ms_tune.dryrun.launchers.job import LaunchedJob
-    from ms_tune.dryrun.result import RealComparison, StageResult, SweepResult, VariantResult
     from ms_tune.enums import MemoryCategory
     from ms_tune.report.console import Console
     from ms_tune.verdict.outcome import Verdict

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.report import memory_text
-from ms_tune.report.console import pad
+from ms_tune.report.console import Console, pad
 from ms_tune.report.words import (
     by_name,
     evidence_lines,
@@ -22,10 +23,7 @@ from ms_tune.units import GIB, gib
 from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from ms_tune.dryrun.result import DryrunResult, StageResult, TheoryCheck
-    from ms_tune.report.console import Console
 
 _SHOWN_STAGES = 2  # without --verbose
 _SHOWN_CHANGES = 12

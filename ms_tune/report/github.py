@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ms_tune.diagnostics import Severity
-from ms_tune.report.console import shown_path
+from ms_tune.report.console import Console, shown_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ms_tune.errors import MsTuneError
-    from ms_tune.report.console import Console
 
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 

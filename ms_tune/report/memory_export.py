@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 import numpy as np
 
@@ -16,9 +17,6 @@ from ms_tune.report.memory_curve import Bands, Lives, bands_of, split_in_bands
 from ms_tune.report.memory_json import phase_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import BinaryIO, TextIO
-
     from numpy.typing import NDArray
 
     from ms_tune.footprint.breakdown import PeakBreakdown

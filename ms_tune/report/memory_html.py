@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import gzip
 import html
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.resources import files
@@ -26,13 +27,11 @@ from ms_tune.report.memory_curve import Bands, bands_of
 from ms_tune.report.memory_json import pair_json, rank_json
 from ms_tune.report.page import LANGUAGES, in_both_languages, table_html, write_document
 from ms_tune.report.words import drop_installation, listed_numbers, size_text
-from ms_tune.text import Language, Text, lookup, msg, texts_of
+from ms_tune.text import Language, Message, Text, lookup, msg, texts_of
 from ms_tune.verdict.outcome import Fit, Verdict
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from numpy.typing import NDArray
 
     from ms_tune.dryrun.reading import JobReport
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
     from ms_tune.report.console import Console
-    from ms_tune.text import Message
 
 _SHARED = ("memory.content.", "memory.phase.", "memory.severity.", "memory.column.")
 _SCRIPTS = ("data", "timeline", "details", "flame", "addresses", "tables", "main")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.encode import record_json
 from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH, ContentBytes, Method, PeakMoment
 from ms_tune.report.words import verdict_json
-from ms_tune.text import msg
+from ms_tune.text import Message, Text, msg
 from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from ms_tune.footprint.breakdown import PeakBreakdown
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import MemoryReport, RankReport
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ms_tune.pools.torch_space import TorchSettings
     from ms_tune.pools.what_if import ReplayOutcome
     from ms_tune.readers.memory_log import MemoryFailure
-    from ms_tune.text import Message, Text
 
 VERSION = 1
 _CURVE = ("peak_bytes", "peak_tick", "footprint_bytes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ms_tune.report.console import SEVERITY_COLOURS, Console, pad, terminal_width, text_width
@@ -21,8 +22,6 @@ from ms_tune.report.words import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.footprint.breakdown import Holder, LayerActivations, PeakBreakdown
     from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, Method

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity
@@ -14,9 +16,6 @@ from ms_tune.report.words import doubt_json, doubt_line, shorten_location
 from ms_tune.units import gib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
     from ms_tune.metrics.result import Figure, MetricsReport, Outlier, RunComparison, RunMetrics
     from ms_tune.text import Language
 

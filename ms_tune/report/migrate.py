@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from itertools import zip_longest
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.encode import record_json
 from ms_tune.enums import BlockKind
-from ms_tune.report.console import pad, terminal_width, text_width
+from ms_tune.report.console import Console, pad, terminal_width, text_width
 from ms_tune.units import MIB
-from ms_tune.workflows.migrate.result import Fate
+from ms_tune.workflows.migrate.result import Fate, KeyFate, Migration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from ms_tune.memory.diff import Surplus
-    from ms_tune.report.console import Console
     from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageMemory
-    from ms_tune.workflows.migrate.result import KeyFate, Migration
 
 _COLOURS = {Fate.TRANSLATED: "green", Fate.DEFAULT: "dim", Fate.NONE: "yellow", Fate.ASK: "red"}
 _MARKS = {True: ("holds", "green"), False: ("fails", "red"), None: ("unknown", "yellow")}

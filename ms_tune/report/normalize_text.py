@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from difflib import unified_diff
 from functools import partial
 from itertools import groupby, pairwise
 from operator import attrgetter
+from pathlib import Path
 
-from ms_tune.dialects import MEGATRON, PlanIssue, Warned
+from ms_tune.dialects import MEGATRON, LayerPlan, LayerSpec, PlanIssue, Warned
 from ms_tune.encode import record_json
 from ms_tune.enums import RecomputeMode
-from ms_tune.report.console import SEVERITY_COLOURS, pad, table_lines, terminal_width, text_width
+from ms_tune.report.console import SEVERITY_COLOURS, Console, pad, table_lines, terminal_width, text_width
 from ms_tune.source.edit_values import spell_value
 from ms_tune.source.yaml import nest_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.convert_layers import Converted
     from ms_tune.normalize.compare_log import Compared, LayerState
     from ms_tune.normalize.script import ProgramPlan
-    from ms_tune.report.console import Console
 
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 _NUMBERS = 4  # columns of numbers in the layer table

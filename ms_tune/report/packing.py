@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from ms_tune.report.page import table_html, verdict_html, write_page
 from ms_tune.units import GIB, MIB, gib, mib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from ms_tune.memory.plan import PlanReport, StallocPlan

@@ -5,14 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ms_tune.report.console import Console
 from ms_tune.text import Language
 from ms_tune.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 LANGUAGES = {"en": "English", "zh": "中文"}  # each in its own language
 _STYLE = """

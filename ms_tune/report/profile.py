@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Severity
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.encode import record_json
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.console import Console, pad, table_lines, terminal_width, text_width
@@ -13,9 +14,6 @@ from ms_tune.report.page import list_html, table_html, verdict_html, write_page
 from ms_tune.report.words import doubt_json, doubt_line, shorten_location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ms_tune.diagnostics import Diagnostic
     from ms_tune.profile.result import Gap, ProfileReport, QueueState, RankTimes
     from ms_tune.readers.profile_tables import Kernels
     from ms_tune.text import Language

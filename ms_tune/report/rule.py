@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Category
 from ms_tune.encode import record_json
-from ms_tune.report.console import SEVERITY_COLOURS, folds, terminal_width, wrap
+from ms_tune.report.console import SEVERITY_COLOURS, Console, folds, terminal_width, wrap
 from ms_tune.text import Language, Text, lookup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from ms_tune.lint.rules import CoursePart, RuleEntry, Topic
-    from ms_tune.report.console import Console
 
 
 _TITLE_COLUMN = 12  # after the name: an id such as `MST33514` and two gaps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,13 +33,10 @@ from ms_tune.report.memory_html import (
 )
 from ms_tune.report.torch_text import list_figures, list_findings, measure_text, moment_text, proof_lines
 from ms_tune.report.words import shorten_location, size_text
-from ms_tune.text import Message, Text, lookup, msg
+from ms_tune.text import Language, Message, Text, lookup, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from ms_tune.readers.memory_block import Frame
-    from ms_tune.text import Language
 
 
 _CARDS = 10

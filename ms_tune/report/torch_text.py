@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
@@ -11,8 +12,6 @@ from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ms_tune.footprint.torch_report import CodeLocation, LineChange, TorchRemedy, TorchReport
     from ms_tune.memory.what_if import TorchWhatIf
     from ms_tune.pools.torch_space import TorchSettings

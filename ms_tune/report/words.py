@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.report.console import Console, fold, pad, terminal_width
@@ -12,8 +13,6 @@ from ms_tune.verdict.outcome import Fit, Verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from ms_tune.enums import MemoryCategory
 
 _INSTALLATION = re.compile(

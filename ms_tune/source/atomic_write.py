@@ -10,7 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from ms_tune.errors import ConfigError, reason_of
 from ms_tune.text import msg
@@ -20,10 +22,6 @@ try:
 except ModuleNotFoundError:  # in a browser, which has no locks
     fcntl = None  # type: ignore[assignment]
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _BOM = b"\xef\xbb\xbf"
 # Suffix of temporary files. One left by a killed process is removed by the next write to the same folder.

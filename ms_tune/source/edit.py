@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Sequence
 
 import yaml
 
-from ms_tune.diagnostics import TextEdit
+from ms_tune.diagnostics import KeyPath, TextEdit
 from ms_tune.enums import ChangeKind
 from ms_tune.records import Record
 from ms_tune.source.yaml_nodes import Loader
@@ -19,10 +20,8 @@ from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from typing import NoReturn
 
-    from ms_tune.diagnostics import KeyPath
     from ms_tune.source.yaml import Position, SourceFile
 
 # Possible text between a key and its value: the colon, anchors, tags, blanks and comments.

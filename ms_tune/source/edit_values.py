@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 
-from ms_tune.diagnostics import TextEdit
+from ms_tune.diagnostics import KeyPath, TextEdit
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.source.edit import (
@@ -17,16 +18,13 @@ from ms_tune.source.edit import (
     same_data,
     spell,
 )
-from ms_tune.source.yaml import MISSING, parse_source
+from ms_tune.source.yaml import MISSING, SourceFile, parse_source
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from typing import Any, NoReturn
 
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.source.yaml import SourceFile
 
 _ON_LINE = re.compile(r"[ \t]*:[ \t]+(?:&[^\s,\[\]{}]+[ \t]+)?(?P<tag>![^\s,\[\]{}]*[ \t]+)?")
 _QUOTE = re.compile(r"['\"]")

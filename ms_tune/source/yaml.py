@@ -10,7 +10,9 @@ from __future__ import annotations
 import codecs
 import os
 import re
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 
 import yaml
 
@@ -18,15 +20,12 @@ from ms_tune.diagnostics import KeyPath, Location
 from ms_tune.errors import ConfigError, nearby, reason_of
 from ms_tune.records import Record
 from ms_tune.source.yaml_nodes import MAX_DEPTH, Document, Node, NodeEntry, Plain, YamlDocument
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
     from typing import Any, NoReturn, TypeAlias
 
-    from ms_tune.text import Message
 
 __all__ = [
     "MAX_BYTES",

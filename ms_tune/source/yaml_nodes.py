@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 import yaml
@@ -13,15 +15,12 @@ import yaml
 from ms_tune.diagnostics import Location
 from ms_tune.errors import ConfigError
 from ms_tune.records import Record
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
     from typing import Any, ClassVar, NoReturn, TypeAlias
 
-    from ms_tune.text import Message
 
 # A node, event or loader of PyYAML; its type stubs do not cover both parsers.
 Parsed: TypeAlias = "Any"

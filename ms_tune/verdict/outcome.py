@@ -6,6 +6,7 @@ blocks alone exceed it. ``tight`` lies between: the job runs only without fragme
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
 from ms_tune.facts.devices import communicator_bytes, workspace_bytes
@@ -15,8 +16,6 @@ from ms_tune.units import mib, short_gib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from ms_tune.verdict.limit import Limit
 
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from ms_tune.encode import SCHEMA_VERSION, schema_version_of
 from ms_tune.text import Message, msg
 from ms_tune.verdict.limit import Cap
 from ms_tune.verdict.outcome import Need, UntracedNeeds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 FILE = "judged.json"
 RUN_FOLDER = "."  # the run's own folder, in ``Kept.doubts``

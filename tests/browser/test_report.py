@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,8 +14,6 @@ from tests.pools.torch_recordings import Program
 from tests.readers.samples import folder
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.browser.conftest import Browser
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,8 +25,6 @@ from tests.dryrun.configs import MINDFORMERS
 from tests.dryrun.fakes import GIB, good_child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Run = Callable[..., tuple[int, str, str]]
     Child = Callable[[str], None]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from tests.dryrun.configs import MINDFORMERS, edited
 from tests.dryrun.fakes import GIB, layered_child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Run = Callable[..., tuple[int, str, str]]
 
 UNSET = ("LC_ALL", "LC_MESSAGES", "LANG", "FORCE_COLOR", "NO_COLOR", "MS_ALLOC_CONF", "MS_SIMULATION_LEVEL", "COLUMNS")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -17,9 +18,6 @@ from ms_tune.planning.search import Effort
 from ms_tune.planning.table_file import read_table, table_json
 from tests.planning.tables import CASE_E, mb
 from tests.planning.test_table_file import SAPP
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 KEYS = {
     *("fits", "plan", "time", "lower_bound", "optimal", "gap", "peak_bytes", "limit_bytes", "bubble", "relative_time"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +19,6 @@ from ms_tune.planning.table_file import read_table, table_json
 from tests.metrics.profiles import Step
 from tests.planning.tables import CASE_E
 from tests.readers.training_logs import megatron_log
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Two equal stages, four layers that recompute everything now and need not.
 ALL_FULL = plan_of(

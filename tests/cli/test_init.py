@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +16,6 @@ from ms_tune.lint.runner import lint_files
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Language
 from tests.jobs import read_recompute
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEMPLATES = list_templates()
 ALL = pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.cli.main import main
 from tests.lint.few import make_only_few
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = """\
 run_mode: train

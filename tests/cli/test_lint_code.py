@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema
 import pytest
 
 from ms_tune.cli.main import main
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "data/sarif/sarif-2.1.0-rtm.4.json").read_text(encoding="utf-8"))
 SHELL = (

@@ -5,16 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.lint.settings import settings_for
 from tests.lint.few import make_only_few
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = "# 头\ntrainer: {}\nprofile: True  # on\noptimizer:\n  eps: 1e-8  # 小\n"
 

@@ -8,9 +8,9 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,9 +24,6 @@ from ms_tune.errors import ConfigError, ExitCode, RunError, StandInBuildError, U
 from ms_tune.facts.query import data_folder
 from ms_tune.report.console import text_width
 from ms_tune.text import Language, language_from_environment, msg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parents[2]
 HELPED = (*COMMANDS, *(f"memory {one}" for one in ("what-if", "plan", "diff", "export", "import-memlog")))

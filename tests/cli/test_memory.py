@@ -9,7 +9,8 @@ import json
 import pickle
 import pickletools
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,6 @@ from ms_tune.errors import ExitCode
 from ms_tune.report.console import text_width
 from tests.memory.reports import LLAMA, QWEN_TINY
 from tests.readers.samples import SMALL, folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REQUIRED = {
     *("peak_bytes", "peak_tick", "footprint_bytes", "rows", "rows_dropped", "joined_rows", "categories_at_peak"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from ms_tune.cli.main import main
-from ms_tune.dryrun.request import StageChoice
+from ms_tune.dryrun.request import DryrunRequest, StageChoice
 from ms_tune.enums import BlockKind
 from ms_tune.memory.diff import Surplus
 from ms_tune.text import msg
@@ -20,9 +21,6 @@ from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageM
 from tests.workflows.migrate.test_migrate import SOURCE
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.workflows.migrate.result import Migration
 
 

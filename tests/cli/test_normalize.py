@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
 from ms_tune.cli.main import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GUIDE = r"""
 parallel:

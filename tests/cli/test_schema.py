@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -9,9 +9,6 @@ import pytest
 from ms_tune.cli.main import main
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.lint.schema import schema
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = "# 头\r\ntrainer: {type: A}\r\nseed: 1\r\n"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,6 @@ from ms_tune.cli.main import main
 from ms_tune.report.console import text_width
 from tests.pools.recorded import PACKED
 from tests.readers.samples import SMALL
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GRAPH = PACKED / "graph_set_memory"
 

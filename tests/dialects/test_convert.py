@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,6 @@ from ms_tune.normalize.sapp_lists import plan_sapp as sapp_plan
 from ms_tune.text import Language, render
 from tests.jobs import normalize_source
 from tests.normalize.conversion_cases import config_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def ids(converted: Converted) -> set[str]:

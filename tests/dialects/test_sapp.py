@@ -10,10 +10,9 @@ import pytest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.normalize import sapp_lists
-from ms_tune.normalize.sapp_lists import MOST, SappLists, Sizes, parse_sapp, plan_sapp
+from ms_tune.normalize.sapp_lists import MOST, SappLists, Sizes, Table, parse_sapp, plan_sapp
 
 if TYPE_CHECKING:
-    from ms_tune.normalize.sapp_lists import Table
     from ms_tune.text import Message
 
 NONE = SappLists(None, None, None, None)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from ms_tune.dialects import FrameworkStop, SwapPlan, Warned
+from ms_tune.dialects import FrameworkStop, LayerPlan, SwapPlan, Warned
 from ms_tune.dialects.mindformers.operators import layer_lines
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch
 from ms_tune.dialects.operators import layer_model
-
-if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan
 
 LLAMA = RecomputeInputs(layers=4)  # the guide trains Llama2-7B with four layers on one stage
 OPERATORS = [

@@ -9,9 +9,9 @@ import pickle
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.units import MIB
 from tests.memory.reports import QWEN_TINY
@@ -25,9 +25,6 @@ from tests.readers.memlogs import training
 from tests.readers.samples import folder as sample
 from tests.readers.training_logs import megatron_log
 from tests.workflows.migrate.test_migrate import SOURCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,11 +18,10 @@ from ms_tune.report.console import text_width
 
 pytest.importorskip("numpy", reason="the extra 'report' is not installed")
 
+from collections.abc import Iterator
+
 from tests.docs.examples import ROOT, blocks, furnish, linked, needs, of_help
 from tests.docs.test_pages import PAGES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ENGLISH = [page for page in PAGES if not page.name.endswith(".zh.md")]  # the Chinese ones have the same examples
 HELP = {

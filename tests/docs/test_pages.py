@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.cli import COMMANDS
 from ms_tune.errors import UsageError
 from ms_tune.text import Language
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

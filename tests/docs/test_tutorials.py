@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("numpy", reason="the extra 'report' is not installed")
 
+from collections.abc import Iterator
+from pathlib import Path
+
 from ms_tune.cli.main import main
 from tests.docs.examples import ROOT
 from tests.dryrun.machine import needs_mindspore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _SIMULATED = ("does-it-fit.md", "does-it-fit.zh.md", "dryrun.md", "dryrun.zh.md")
 _READ = ("slow-to-fast.md", "slow-to-fast.zh.md")

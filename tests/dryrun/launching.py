@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from ms_tune.dryrun.launcher import ChildProcess, start_program, too_long, watch_programs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 
 def run_child(

@@ -5,12 +5,9 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _lacks(package: str) -> bool:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ms_tune.cli.main import main
 from tests.dryrun.conftest import run_dryrun
 from tests.dryrun.machine import needs_mindformers
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.mindspore, needs_mindformers]
 

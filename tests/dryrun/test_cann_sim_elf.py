@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.dryrun.cann_sim.inventory import SharedLibrary, names_in_data, read_shared_library
 from tests.dryrun.machine import compile_c, needs_c_compiler, needs_elftools
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [needs_c_compiler, needs_elftools]
 

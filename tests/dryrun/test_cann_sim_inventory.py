@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.dryrun.cann_sim.inventory import Inventory, take_inventory
 from tests.dryrun.machine import compile_c, needs_c_compiler, needs_elftools
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PLUGIN = r"""
 extern int _ZN2ge8OperatorC1ERKSs(void *, void *);

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.dryrun.cann_sim import inventory
-from ms_tune.dryrun.cann_sim.inventory import define_stand_in, read_shared_library, source_text
+from ms_tune.dryrun.cann_sim.inventory import Inventory, define_stand_in, read_shared_library, source_text
 from tests.dryrun.machine import (
     C_COMPILER,
     needs_c_compiler,
     needs_elftools,
     needs_mindspore,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ms_tune.dryrun.cann_sim.inventory import Inventory
 
 # Real names, from the plug-ins of MindSpore 2.7.2, 2.9.0 and 2.10.0, at least one per family.
 EXPECTED = {

@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,15 +17,12 @@ from ms_tune.dryrun import command as room
 from ms_tune.dryrun import ray_engine
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from ms_tune.dryrun.rundir import report_folder_if_interrupted
-from ms_tune.dryrun.task import Observer, Task
+from ms_tune.dryrun.task import Observer, Task, TaskState
 from ms_tune.errors import ExitCode, MsTuneError
 from tests.dryrun.fakes import GIB, good_child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from ms_tune.dryrun.launcher import ProcessEnd
-    from ms_tune.dryrun.task import TaskState
     from ms_tune.text import Message
 
     Command = Callable[..., tuple[int, str, str]]

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.dryrun.compare import compare_log
+from ms_tune.dryrun.compare import LogComparison, compare_log
 from ms_tune.errors import TraceError
 from ms_tune.footprint.report import MemoryRequest
 from ms_tune.readers.memory_log import MemoryWords, read_logged_memory
 from ms_tune.units import MIB
 from tests.dryrun.fakes import GIB
 from tests.dryrun.test_compare import run
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.compare import LogComparison
 
 REAL = """\
 [WARNING] DEVICE(1,7f,python):2026-11-20-23:25:04.774.524 [ascend_memory_adapter.cc:271] DeInitialize] statistics:

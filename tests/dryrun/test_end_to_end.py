@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,8 +21,6 @@ from tests.cli.test_dryrun import JSON_KEYS
 from tests.dryrun.machine import needs_mindformers, needs_mindspore
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.dryrun.conftest import RealRun
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,6 @@ from ms_tune.units import MIB
 from tests.dryrun.machine import needs_mindspore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ms_tune.dryrun.launcher import ProcessEnd
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")

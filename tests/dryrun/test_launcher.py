@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from ms_tune.dryrun import launcher
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.errors import RunError
 from tests.dryrun.launching import hear_signals, ignore_signals, run_child
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0  # timeout of a test in seconds; all tests are much faster

@@ -7,10 +7,10 @@ for the older Llama, which the wheel no longer contains.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +18,6 @@ from ms_tune.facts.query import data_folder
 from tests.dryrun.conftest import RealRun, run_dryrun
 from tests.dryrun.machine import needs_mindformers
 from tests.dryrun.test_end_to_end import MIB, largest_use, logged_footprint, logged_peak, rows, swept_peak
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 pytestmark = [pytest.mark.mindspore, needs_mindformers]
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.dryrun.conftest import RealRun, run_dryrun
 from tests.oracle import wheels
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.mindspore, pytest.mark.slow]
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.processes import SourceOperation, killed_forks, processes_of, unhooked_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RECORD = {"pid": 11, "arguments": ["train.py"], "ended": True, "reads": [], "bounds": []}
 

@@ -6,16 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ms_tune.native import compile_library
 from tests.dryrun.conftest import RealRun, run_dryrun
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = [pytest.mark.mindspore, pytest.mark.slow]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,9 +23,6 @@ from tests import dynamic_jobs
 from tests.dryrun.configs import edited, source_of
 from tests.dryrun.fuzz import VALUES, paths, replaced
 from tests.reference.configs import CASES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 QWEN = CASES["Qwen3"].config
 DEEPSEEK = CASES["DeepSeek-V3"].config

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -35,9 +36,6 @@ CHILD = (
     "Path('environment.json').write_text(json.dumps(own))\n"
     "if os.environ.get('MS_ROLE') == 'MS_SCHED': raise SystemExit(0)\n"
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.prepare import load_config
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.run import dryrun_job
-from ms_tune.dryrun.task import Observer, TaskState, state_of
+from ms_tune.dryrun.task import Observer, Task, TaskState, state_of
 from ms_tune.enums import MemoryCategory
 from ms_tune.errors import ExitCode, MissingExtraError, RunError, TraceError
 from ms_tune.units import GIB, MIB
@@ -28,10 +29,7 @@ from tests.dryrun.configs import MINDFORMERS
 from tests.dryrun.fakes import good_child, statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ms_tune.dryrun.result import DryrunResult
-    from ms_tune.dryrun.task import Task
 
 NAMES = ("MS_ALLOC_CONF", "MS_SIMULATION_LEVEL", "MS_MEMORY_STATISTIC", "MS_DEV_LAUNCH_BLOCKING", "LD_LIBRARY_PATH")
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune import __version__
 from ms_tune.dryrun.rundir import create_run_folder, make_manifest, write_json
 from ms_tune.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

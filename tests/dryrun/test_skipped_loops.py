@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.dryrun.child.hook import loops
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TOLD: list[int] = []
 

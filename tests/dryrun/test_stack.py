@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from ms_tune.dryrun.script_check import differing_parts, documented_set, missing
 from ms_tune.dryrun.stack import StackPart, find_refusals, module_names, parts_of
 from ms_tune.facts.megatron import releases_with
 from ms_tune.facts.query import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PARTS = ("mindspore", "msadapter", "megatron", "mindspeed", "mindspeed_llm", "transformers")
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import yaml
 from ms_tune.dryrun import machine
 from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.dryrun.run import dryrun_job, simulate_each
-from ms_tune.dryrun.task import Observer
+from ms_tune.dryrun.task import Observer, Task, TaskState
 from ms_tune.errors import RunError, UsageError
 from ms_tune.units import GIB, MIB
 from tests.dryrun import fakes
@@ -27,11 +28,8 @@ from tests.dryrun.launching import hear_signals
 from tests.dryrun.test_launcher import ROOT, runs, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from ms_tune.dryrun.launcher import ProcessEnd
     from ms_tune.dryrun.result import DryrunResult, SweepResult
-    from ms_tune.dryrun.task import Task, TaskState
 
 EVEN = edited(MINDFORMERS, "model.model_config.offset", 0)
 

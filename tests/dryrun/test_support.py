@@ -6,9 +6,10 @@ import importlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,6 @@ from ms_tune.dryrun.child.hook import bounds, finite_checks, frameworks, startup
 from ms_tune.dryrun.child.hook.support import HookedProcess
 from ms_tune.estimate.megatron import MegatronModel
 from ms_tune.text import Message
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STARTUP = str(Path(startup.__file__).parent)
 

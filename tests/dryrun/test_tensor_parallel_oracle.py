@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,9 +23,6 @@ from tests import dynamic_jobs
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
 from tests.oracle import tensor_parallel
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PYTHON = os.environ.get("MS_TUNE_TEST_PYNATIVE", "")
 FIGURES: dict[str, Any] = json.loads(tensor_parallel.FIGURES.read_text("utf-8"))

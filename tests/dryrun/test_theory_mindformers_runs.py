@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,9 +16,6 @@ import yaml
 from tests.dryrun.conftest import run_dryrun
 from tests.dryrun.machine import needs_mindformers
 from tests.dryrun.test_mindformers_models import config_in_wheel
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.mindspore, needs_mindformers]
 

@@ -7,7 +7,8 @@ import random
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,6 @@ from ms_tune.estimate.persistent import StaticSharing
 from ms_tune.estimate.static import StaticMemory, StaticModel, estimate_static_memory
 from ms_tune.facts.models import ModelConfig, model_of
 from tests.dryrun.machine import needs_mindformers
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -12,9 +13,6 @@ from jsonschema import Draft202012Validator
 from ms_tune.facts import query
 from ms_tune.facts.query import load
 from tests.sources import modules, nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FOLDER = query._FOLDER
 FILES = sorted(path.stem for path in FOLDER.glob("*.json") if path.stem != "schemas")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from ms_tune.facts.models import facts_of
 from ms_tune.facts.query import ABSENT, all_at, at, load
 from ms_tune.lint.schema import schema
 from tests.source.corpus import SITE_PACKAGES, wheel_configs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FRAMEWORK = SITE_PACKAGES / "mindformers"
 

@@ -7,9 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,6 @@ from ms_tune.facts.query import Release
 from ms_tune.lint.result import LintRequest
 from ms_tune.source.yaml import parse_source
 from tests.jobs import normalize_source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DYNAMIC = """\
 parallelism: {data_parallel_shard: 1}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts import query
 from ms_tune.facts.query import Release, release_for, release_of, release_or_default, served
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STATIC, DYNAMIC, SPEED = YAML_DIALECTS
 NEWEST = served(STATIC)[-1]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.facts.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.text import Message
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 READS = "def init_configs_from_yaml(path): ...\n"
 TRAINS = "from hyper_parallel import enable_mindspore_backward_compat\n"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,9 +19,6 @@ from ms_tune.fit.job import read_job
 from ms_tune.source.yaml import load_source
 from tests.dryrun import configs
 from tests.jobs import normalize_source
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MOST = 0.005  # of a peak, that the table's may be off
 

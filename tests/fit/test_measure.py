@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,20 +17,13 @@ from ms_tune.errors import MsTuneError, RunError, UncutLayersError, UnsupportedE
 from ms_tune.fit import measure as engine
 from ms_tune.fit import table_cache
 from ms_tune.fit.calibration_runs import count_job_layers, plan_probes
-from ms_tune.fit.job import uniform_lists
+from ms_tune.fit.job import PlannedJob, uniform_lists
 from ms_tune.fit.measure import Probe, RunFigures, measure_probes
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.phases import Phase
 from ms_tune.text import msg
 from tests.fit.test_table import job_of
 from tests.kinds import labels
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ms_tune.fit.job import PlannedJob
-
 
 HELD = dict.fromkeys(CONTENTS, 10)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -16,15 +16,12 @@ from ms_tune.fit.run import with_remedies
 from ms_tune.fit.table import build_table
 from ms_tune.planning import fit as planning_fit
 from ms_tune.planning import search
-from ms_tune.planning.fit import fit_table
+from ms_tune.planning.fit import PlanRemedy, fit_table
 from ms_tune.planning.search import Effort
 from ms_tune.units import GIB
 from tests.dryrun import configs
 from tests.fit.test_table import measured_in
 from tests.fit.world import MIB, World
-
-if TYPE_CHECKING:
-    from ms_tune.planning.fit import PlanRemedy
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +19,12 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
 from ms_tune.encode import as_json
 from ms_tune.enums import RecomputeMode
-from ms_tune.errors import ConfigError, RunError, UnsupportedError, UsageError
+from ms_tune.errors import ConfigError, MsTuneError, RunError, UnsupportedError, UsageError
 from ms_tune.facts.query import data_folder
 from ms_tune.fit import run as engine
 from ms_tune.fit import table_cache, verify_loop
-from ms_tune.fit.job import read_job
-from ms_tune.fit.result import ConfigFitRequest
+from ms_tune.fit.job import PlannedJob, read_job
+from ms_tune.fit.result import ConfigFit, ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.fit.verify_loop import is_same_stage
 from ms_tune.planning import fit as planning_fit
@@ -44,14 +46,8 @@ from tests.fit.world import MIB, World
 from tests.jobs import normalize_source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from ms_tune.dryrun.result import DryrunResult
-    from ms_tune.errors import MsTuneError
-    from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe, RunFigures
-    from ms_tune.fit.result import ConfigFit
 
 
 pytestmark = pytest.mark.slow  # searches, a second each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,11 @@ from ms_tune.dryrun.prepare import load_config, prepare_run
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
-from ms_tune.errors import ExitCode, RunError
+from ms_tune.errors import ExitCode, MsTuneError, RunError
 from ms_tune.fit import run as engine
 from ms_tune.fit import search as searching
 from ms_tune.fit import verify_loop
-from ms_tune.fit.job import read_job
+from ms_tune.fit.job import PlannedJob, read_job
 from ms_tune.fit.layouts import read_layout, split_evenly, with_layout
 from ms_tune.fit.rank import _few_micro_batches, _LayoutRanker
 from ms_tune.fit.result import ConfigFitRequest
@@ -30,7 +31,7 @@ from ms_tune.planning.costs import graph_of
 from ms_tune.planning.layouts import Layout
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import CostTable
+from ms_tune.planning.table import CostTable, PlanLists
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 from ms_tune.units import GIB
@@ -41,13 +42,8 @@ from tests.fit.world import MIB, World
 from tests.jobs import normalize_source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ms_tune.dryrun.result import DryrunResult
-    from ms_tune.errors import MsTuneError
-    from ms_tune.fit.job import PlannedJob
     from ms_tune.fit.measure import Probe, RunFigures
-    from ms_tune.planning.table import PlanLists
 
 
 TEMPLATES = Path(__file__).parents[2] / "yaml_templates"

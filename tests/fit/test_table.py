@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +28,7 @@ from ms_tune.fit.calibration_runs import (
     probes_with_some_recomputed,
 )
 from ms_tune.fit.costs import RelativeCosts, relative_costs, table_without_sizes
-from ms_tune.fit.job import full_first_lists, read_job, read_present_plan, uniform_lists
+from ms_tune.fit.job import PlannedJob, full_first_lists, read_job, read_present_plan, uniform_lists
 from ms_tune.fit.measured import StageMeasurements
 from ms_tune.fit.table import build_table, emptied_probes, with_ends
 from ms_tune.fit.verify_loop import check_probe, lists_of_plan
@@ -37,11 +39,7 @@ from tests.fit.world import MIB, World
 from tests.kinds import labels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from ms_tune.dialects.stage import StageLayerKind
-    from ms_tune.fit.job import PlannedJob
 
 KINDS = (RecomputeMode.NONE, RecomputeMode.FULL, RecomputeMode.COMM, RecomputeMode.SELECT)
 

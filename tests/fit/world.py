@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.stage import StageLayerKind
 from ms_tune.enums import LayerKind, RecomputeMode
-from ms_tune.fit.measure import RunFigures
+from ms_tune.fit.measure import Probe, RunFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ms_tune.fit.job import PlannedJob
-    from ms_tune.fit.measure import Probe
     from ms_tune.planning.table import PlanLists
 
 MIB = 2**20

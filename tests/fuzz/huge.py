@@ -14,8 +14,9 @@ import resource
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -29,9 +30,6 @@ from ms_tune.job.detect import recognise
 from ms_tune.source.yaml import load_source
 from tests import dynamic_jobs
 from tests.dryrun.fuzz import paths, replaced
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _MEMORY = 2 << 30
 _SECONDS = 10.0

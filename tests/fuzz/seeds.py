@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,6 @@ from tests.readers.samples import SMALL_RUNS, folder, log_of
 from tests.readers.training_logs import dynamic_line, megatron_log, static_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from random import Random
 
 Files = dict[str, bytes]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,9 +33,6 @@ from ms_tune.text import Language
 from tests.readers.rows import read_memory_block, table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
     from ms_tune.footprint.result import MemoryReport
 
 

@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.facts.query import data_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEMPLATES = sorted(data_folder("yaml_templates").rglob("*.yaml"))
 

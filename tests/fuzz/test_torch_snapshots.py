@@ -9,8 +9,9 @@ import os
 import pickle
 import time
 from contextlib import suppress
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,6 @@ from tests.memory.test_oom import CUDA, ENOUGH, STATISTICS, TRACEBACK
 from tests.memory.test_oom import NPU as NPU_TEXT
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
 from tests.pools.torch_recordings import Program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CASES = int(os.environ.get("MS_TUNE_FUZZ", "60"))
 _SECONDS = 10.0  # for one small file, on a busy machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from ms_tune.facts.query import load
 from ms_tune.job.checkout import Checkout, read_git_head
 from ms_tune.job.detect import find_repository
 from ms_tune.job.script import ScriptJob
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _SCRIPT = """msrun --worker_num 8 posttrain_gpt.py --stage dpo --is-pairwise-dataset --is-instruction-dataset --prompt-type qwen \\
   --ai-framework mindspore --num-layers 8 --hidden-size 64 --num-attention-heads 8 \\

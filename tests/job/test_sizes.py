@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +20,6 @@ from ms_tune.workflows.check.config import OverviewRequest
 from ms_tune.workflows.check.run import check_job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Write = Callable[..., Path]
 
 CONFIG = """\

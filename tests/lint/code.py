@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
-from ms_tune.lint.checklist import built_in_code
+from ms_tune.lint.checklist import Check, built_in_code
 from ms_tune.lint.engine import lint
 from ms_tune.lint.python_code.module import module_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.lint.checklist import Check
     from ms_tune.lint.environment.settings import Environment
     from ms_tune.source.yaml import SourceFile
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ from ms_tune.lint.settings import settings_for
 from ms_tune.text import Language, render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
     from ms_tune.diagnostics import Diagnostic

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -15,12 +16,7 @@ from ms_tune.errors import MsTuneError
 from ms_tune.facts.query import data_folder, served
 from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import concerns, job_of, run_checks
-from ms_tune.source.yaml import load_source, parse_source, yaml_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.source.yaml import SourceFile
+from ms_tune.source.yaml import SourceFile, load_source, parse_source, yaml_text
 
 FOLDER = "MS_TUNE_ABOUT_CONFIGS"  # names a folder of further configs
 ROUNDS = int(os.environ.get("MS_TUNE_ORACLE_CASES", "2000")) // 1000

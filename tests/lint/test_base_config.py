@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.cli.main import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SPLIT = "model: {model_config: {num_layers: 9, offset: 0, pp_interleave_num: 2}}\n"
 STAGES = "trainer: {}\nparallel_config:\n  pipeline_stage: 4\n"

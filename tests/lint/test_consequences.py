@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from ms_tune.diagnostics import Category, Severity
 from ms_tune.facts.query import data_folder
 from ms_tune.lint.checklist import built_in, built_in_code
 from ms_tune.text import lookup, texts_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CHECKS = [*built_in(), *(check for checks in built_in_code().values() for check in checks)]
 TEXTS = {

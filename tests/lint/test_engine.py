@@ -5,14 +5,13 @@ import subprocess
 import sys
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.cli.main import main
-from ms_tune.diagnostics import dotted
+from ms_tune.diagnostics import Diagnostic, dotted
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder
@@ -20,9 +19,6 @@ from ms_tune.lint.checklist import built_in, read_checklist
 from ms_tune.lint.engine import lint, matches
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic
 
 
 def run(text: str, dialect: Dialect = Dialect.MINDFORMERS, version: str | None = None) -> tuple[Diagnostic, ...]:

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.diagnostics import TextEdit
+from ms_tune.diagnostics import Diagnostic, TextEdit
 from ms_tune.errors import ConfigError
-from ms_tune.lint.environment.settings import EnvironmentSource, from_process, parse_env, parse_shell
+from ms_tune.lint.environment.settings import Environment, EnvironmentSource, from_process, parse_env, parse_shell
 from ms_tune.lint.fix import Fixed, apply_fixes
 from tests.lint.code import environment_checks, lint_environment
 from tests.lint.few import check_the_example, profile_for
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic
     from ms_tune.lint.checklist import Check
-    from ms_tune.lint.environment.settings import Environment
     from ms_tune.source.yaml import SourceFile
 
 FILE = Path("run.sh")

@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.enums import Dialect
 from ms_tune.lint.baseline import fingerprints
-from ms_tune.lint.checklist import Checklist, built_in, combined
+from ms_tune.lint.checklist import Check, Checklist, built_in, combined
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
-
-if TYPE_CHECKING:
-    from ms_tune.lint.checklist import Check
 
 CHECKS = built_in(Dialect.MINDFORMERS)
 CONFIG = """runner_config: {{batch_size: 1}}

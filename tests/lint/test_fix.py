@@ -14,13 +14,12 @@ from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.engine import lint, matches
 from ms_tune.lint.fix import Fixed, apply_fixes
 from ms_tune.source.atomic_write import write_atomically, write_back
-from ms_tune.source.yaml import parse_source
+from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language, render
 from tests.lint.few import few, profile_for
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.source.yaml import SourceFile
 
 CASES = [
     pytest.param(check, dialect, id=f"{check.id}-{dialect.value}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,15 +19,12 @@ from ms_tune.job.detect import recognise
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.lint.fix import apply_fixes
-from ms_tune.source.yaml import parse_source
+from ms_tune.source.yaml import SourceFile, parse_source
 from tests.source.corpus import wheel_configs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.source.edit import ValueChange
-    from ms_tune.source.yaml import SourceFile
 
 CONFIGS = (*sorted(data_folder("yaml_templates").rglob("*.yaml")), *wheel_configs())
 # Replacement values and inserted first lines: each is a fault in some config.

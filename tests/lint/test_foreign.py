@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.cli.main import main
 from tests.source.test_recognise_foreign import FOREIGN
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TORCHRUN = """
 export ASCEND_LAUNCH_BLOCKING=1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.diagnostics import Fix
+from ms_tune.diagnostics import Diagnostic, Fix
 from ms_tune.dialects.check_context import parse_path
 from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.facts.query import Release, served
@@ -16,14 +16,8 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import job_of, lint
 from ms_tune.lint.fix import Gate, apply_fixes
 from ms_tune.source.edit import ValueChange
-from ms_tune.source.yaml import parse_source
+from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ms_tune.diagnostics import Diagnostic
-    from ms_tune.source.yaml import SourceFile
 
 # Command-line options that override the config (run_mindformer.py; --options accepts any key).
 OVERRULED = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from ms_tune.lint.code_files import load_code
 from ms_tune.lint.environment.settings import parse_shell
 from ms_tune.text import Message
 from tests.lint.code import lint_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = """
 use_parallel: False

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from tests.lint.few import profile_for
 from tests.source.corpus import SITE_PACKAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ms_tune.lint.checklist import Check
 
 CHECKS = python_checks()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,9 +11,6 @@ from ms_tune.lint.python_code.source import parse_python
 from ms_tune.lint.result import FileReport, LintRequest
 from ms_tune.lint.runner import LintRun, LintTarget, check_file
 from tests.lint.code import lint_python
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 HEAD = "import os\nimport mindspore as ms\nfrom mindspore import nn, ops, mint, Tensor\nfrom mindspore.ops import operations as P\n"
 

@@ -11,8 +11,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,6 @@ from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_
 from ms_tune.lint.python_code.source import parse_python
 from tests.dryrun.machine import needs_c_compiler, needs_elftools, needs_mindspore
 from tests.lint.code import lint_python, python_checks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FILE = Path("train.py")
 CHECK = next(check for check in python_checks() if check.id == "MST909")

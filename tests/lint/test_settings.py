@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UsageError
-from ms_tune.lint.checklist import built_in
+from ms_tune.lint.checklist import Check, built_in
 from ms_tune.lint.settings import (
     ProjectSettings,
     Selection,
@@ -17,9 +16,6 @@ from ms_tune.lint.settings import (
     path_matches,
     settings_for,
 )
-
-if TYPE_CHECKING:
-    from ms_tune.lint.checklist import Check
 
 FULL = """\
 select = ["MST5", "correctness"]

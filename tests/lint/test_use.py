@@ -7,14 +7,11 @@ import json
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.cli.main import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = "use_parallel: True\nrunner_config: {batch_size: 1}\nprofile: True\n"
 

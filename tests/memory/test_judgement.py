@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,8 +20,6 @@ from ms_tune.verdict.run_record import FILE, RankRecord, RunRecord, to_json
 from tests.readers.samples import folder
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.footprint.result import RankReport
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -17,9 +17,6 @@ from ms_tune.readers.runtime_log import read_runtime_log
 from tests.memory.reports import QWEN_TINY, report_of
 from tests.readers.rows import table_from
 from tests.readers.samples import LARGE_RUNS, MIB, SMALL_RUNS, block, log_of, trace_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def lives_of(blocks: list[Block], ends: tuple[int, ...] = ()) -> Lifetimes:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.cli.main import main
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
 TRACEBACK = """Traceback (most recent call last):

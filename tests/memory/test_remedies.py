@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -25,14 +24,11 @@ from ms_tune.footprint.remedies import (
 )
 from ms_tune.footprint.steps import StepEvidence, Steps
 from ms_tune.footprint.what_ifs import recompute_all_layers
-from ms_tune.readers.memory_block import Frame
+from ms_tune.readers.memory_block import Block, Frame
 from ms_tune.text import Language, Text
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of
 from tests.readers.rows import table_from
 from tests.readers.samples import block
-
-if TYPE_CHECKING:
-    from ms_tune.readers.memory_block import Block
 
 
 def known_of(blocks: list[Block]) -> RemedyFacts:

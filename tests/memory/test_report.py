@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +16,6 @@ from ms_tune.text import Language
 from ms_tune.units import MIB
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of, report_of
 from tests.readers.samples import folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUNS = (
     *("asc2", "asc_comm/rank_3", "asc_dp8/rank_3", "asc_gO0", "gpt", "nn_cnn_pynative", "over_limit", "v_simple"),

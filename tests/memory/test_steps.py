@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,16 +11,10 @@ from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import compute_curve
 from ms_tune.footprint.phases import Phase, phase_code
 from ms_tune.footprint.steps import StepEvidence, find_phase, find_phase_peaks, find_spans, find_steps
-from ms_tune.readers.memory_block import Frame
+from ms_tune.readers.memory_block import Block, Frame
 from ms_tune.readers.tracker_tables import read_tasks
 from tests.readers.rows import table_from
 from tests.readers.samples import block, folder, trace_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ms_tune.readers.memory_block import Block
-
 
 ADAMW = Frame("/opt/venv/lib/python3.11/site-packages/mindspore/mint/optim/adamw.py", 189, "construct")
 

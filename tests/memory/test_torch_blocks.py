@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 from collections import defaultdict
 from itertools import pairwise
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,15 +24,10 @@ from ms_tune.pools.initial_state import RecordingError, rewind_recording
 from ms_tune.pools.torch_replay import replay_recording
 from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.readers.memory_block import NEVER_FREED
-from ms_tune.readers.torch_snapshot import Action, read_torch_snapshot
+from ms_tune.readers.torch_snapshot import Action, DeviceTrace, Event, read_torch_snapshot
 from ms_tune.units import MIB
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
 from tests.pools.torch_recordings import LEAK, TRAIN, Program
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ms_tune.readers.torch_snapshot import DeviceTrace, Event
 
 
 def events_of(device: DeviceTrace) -> list[Event]:

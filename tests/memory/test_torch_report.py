@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,6 @@ from ms_tune.cli.main import main
 from ms_tune.units import MIB
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
 from tests.pools.torch_recordings import LEAK, TRAIN, Program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CAPTURE = pytest.CaptureFixture[str]
 

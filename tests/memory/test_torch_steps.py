@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from ms_tune.units import MIB
 from tests.memory.test_torch_report import CAPTURE, run_json, saved
 from tests.pools.test_torch_replay import NPU
 from tests.pools.torch_recordings import LEAK, TRAIN, Program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ADAM = [
     {"name": "step", "filename": "/venv/lib/python3.11/site-packages/torch/optim/adam.py", "line": 244},

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 BASE = 1736408883700000
 DEVICE, HCCL, CANN, PYTHON, OVERLAP = 10, 11, 12, 13, 14

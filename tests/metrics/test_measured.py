@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +11,6 @@ from ms_tune.text import Language, render
 from ms_tune.workflows.step_clock import measure_clock
 from tests.metrics.profiles import Step, operator_bound
 from tests.readers.training_logs import megatron_log, static_line
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_of_a_log(tmp_path: Path) -> None:

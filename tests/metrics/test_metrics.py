@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,11 +13,8 @@ from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.metrics.figures import bound_median
-from ms_tune.metrics.result import MetricsRequest
+from ms_tune.metrics.result import MetricsRequest, RunMetrics
 from tests.readers.training_logs import PUBLIC, megatron_line, megatron_log, static_line
-
-if TYPE_CHECKING:
-    from ms_tune.metrics.result import RunMetrics
 
 
 def run_of(folder: Path, text: str, request: MetricsRequest | None = None) -> RunMetrics:

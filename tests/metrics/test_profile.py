@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune import analyse_profiles
 from ms_tune.cli.main import main
 from ms_tune.errors import TraceError
-from ms_tune.profile.result import Bound, QueueState
+from ms_tune.profile.result import Bound, ProfileReport, QueueState
 from ms_tune.readers import profile_export
 from ms_tune.readers.profile_export import read_events
 from ms_tune.readers.scopes import ScopePass
 from tests.metrics.profiles import BASE, Step, host_bound, network_bound, operator_bound, pipeline, waiting
 from tests.readers.training_logs import PUBLIC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ms_tune.profile.result import ProfileReport
-
 
 ALEXNET = PUBLIC / "profiler" / "alexnet_level1"
 CLUSTER = PUBLIC / "profiler" / "cluster_step_trace_time_msinsight.csv"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ from ms_tune.dialects.operators import Tree, dynamic_model, layer_model
 from ms_tune.source.yaml import SourceFile, parse_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
 STATIC = ("1.7", "1.8", "1.9", "2.0", "2.1")

@@ -14,6 +14,7 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -25,17 +26,14 @@ from ms_tune.encode import as_json
 from ms_tune.errors import MsTuneError
 from ms_tune.job import Job
 from ms_tune.report.normalize_text import plan_json
-from ms_tune.source.yaml import parse_source
+from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language, render
 from tests.jobs import convert_source, explicit, merge_sapp, normalize_source
 from tests.normalize.conversion_cases import random_case
 from tests.oracle import lint_cases, mindspeed_cases, pynative_cases, whole_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.source.yaml import SourceFile
 
 FILE = Path(__file__).parents[1] / "data" / "normalize" / "answers.json"
 SEED = 8

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -22,14 +23,11 @@ from ms_tune.normalize.convert import convert_script, target_of
 from ms_tune.normalize.script import expand_script, normalize_script
 from ms_tune.text import Language, render
 from tests.normalize.conversion_cases import random_case
-from tests.normalize.recorded import choose_cases, converted, describe_problems, refused, write
+from tests.normalize.recorded import Case, choose_cases, converted, describe_problems, refused, write
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ms_tune.diagnostics import Diagnostic
-    from tests.normalize.recorded import Case
 
 FILE = Path(__file__).parents[1] / "data" / "normalize" / "scripts.json"
 SEED, DRAWN = 13, 1500

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import tracemalloc
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from ms_tune.normalize.compare_log import Compared, LogVerdict
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
 from tests.jobs import compare, normalize_source
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = """\
 use_legacy: False

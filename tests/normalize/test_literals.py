@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -11,9 +11,6 @@ from hypothesis import strategies as st
 
 from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.mindspeed_ms.read import MAX_DEPTH, MAX_TEXT, TextTooBigError, literal_list
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LITERALS = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=3)),

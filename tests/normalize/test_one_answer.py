@@ -6,18 +6,16 @@ import json
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
 from ms_tune.cli.main import main
 from tests.normalize.conversion_cases import random_case
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 CASES = 60

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -20,9 +21,6 @@ from ms_tune.text import Language, render
 from tests.jobs import normalize_source, plan_of, remedy_of
 from tests.normalize.recorded import text_of
 from tests.oracle import cases, lint_cases, mindspeed_cases, pynative_cases
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 CASES = 150

@@ -8,19 +8,17 @@ innermost part around it that has any.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects.mindformers.placement import KEYS
-from ms_tune.dialects.operators import dynamic_model
+from ms_tune.dialects.operators import LayerModel, Tree, dynamic_model
 from ms_tune.facts.models import rows
 from tests.jobs import known_layers, read_recompute
 from tests.oracle import layer_setting, pynative
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ms_tune.dialects.operators import LayerModel, Tree
     from ms_tune.source.yaml import SourceFile
 
 

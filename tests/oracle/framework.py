@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,6 @@ import pytest
 from tests.oracle import wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from typing_extensions import Self

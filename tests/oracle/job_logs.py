@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ast
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from ms_tune.dialects import Warned
 from tests.oracle import wheels
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _PLACE = "mindformers/parallel_core/training_graph/transformer/utils.py"
 _NOISE = (

@@ -13,23 +13,18 @@ import importlib.util
 import re
 import signal
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from types import FrameType, SimpleNamespace
+from typing import Any
 
 from ms_tune.dialects import ENDLESS_LOOP
-from ms_tune.dialects.mindformers.placement import KEYS
+from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, SwapValues
 from tests.oracle import wheels
 from tests.oracle.framework_child_mindspore import check_bool
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
-
-    from ms_tune.dialects.mindformers.placement import RecomputeInputs, SwapValues
 
 _LAYER_SETTING = "parallel_core/training_graph/transformer/utils.py"
 _OLD_LAYER_SETTING = "models/utils.py"  # legacy models of 1.6

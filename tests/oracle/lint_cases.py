@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.mindformers.placement import KEYS
+from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs
 from tests.oracle.cases import SETTINGS, random_case
 from tests.oracle.network_cases import ARCHITECTURES, legacy_model, some
 
 if TYPE_CHECKING:
     from random import Random
 
-    from ms_tune.dialects.mindformers.placement import RecomputeInputs
 
 # Values of a wrong type, or out of range, for any key.
 _ODD: tuple[Any, ...] = (0, -1, True, False, "2", "x", 1.0, 2.5, None, [], {}, [1], {"a": 1}, 7, 64)

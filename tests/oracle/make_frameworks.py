@@ -15,16 +15,14 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import all_at, served
 from tests.oracle import make_keys, make_needed, make_taken, make_trees, wheels
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 _ROOT = Path(__file__).parents[2]
 DATA = _ROOT / "ms_tune" / "facts" / "data"

@@ -16,14 +16,12 @@ import ast
 import re
 import warnings
 import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ms_tune.facts.query import REQUIRED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
 COLUMNS = [
     "path",

@@ -13,15 +13,13 @@ import ast
 import json
 import os
 import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ms_tune.facts import query
 from tests.oracle.megatron_cases import ALWAYS
 from tests.oracle.megatron_layers import answers, parser_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 # MindSpeed-LLM's releases, each with the tags of the versions that it is documented for.
 RELEASES = {

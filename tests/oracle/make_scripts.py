@@ -13,16 +13,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ms_tune.source.shell.read import read_launches
+from ms_tune.source.shell.read import Launch, read_launches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.source.shell.read import Launch
     from ms_tune.source.shell.values import Argument
 
 DATA = Path(__file__).parents[1] / "data" / "launch_scripts.json"

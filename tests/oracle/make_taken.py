@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import ast
 import zipfile
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 # The kinds whose sections are handed to the class as keyword arguments (`MindFormerRegister.get_instance_from_cfg`).
 KINDS = ("callback", "lr_schedule", "optimizer", "runner_wrapper")

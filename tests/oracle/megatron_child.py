@@ -18,16 +18,14 @@ import signal
 import sys
 import traceback
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.oracle import megatron_stand_in
 from tests.oracle.megatron_stand_in import Anything
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _ADAPTOR = "mindspeed_llm.tasks.megatron_adaptor_v2"
 _FIRST = (

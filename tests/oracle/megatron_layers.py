@@ -6,20 +6,18 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.dialects.megatron.arguments import command_of
+from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of
 from ms_tune.dialects.megatron.read import inputs_of
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.source.shell.read import read_launches
 from tests.oracle.megatron_child import world_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ms_tune.dialects import LayerPlan
-    from ms_tune.dialects.megatron.arguments import ProgramArguments
 
 # Texts that depend on the Python version, or on the order of a set.
 _LOOSE = ("ZeroDivisionError", "AssertionError: Invalid choices for recompute_modules")

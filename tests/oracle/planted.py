@@ -7,6 +7,7 @@ names the checks that explain it: the mistake is known independently of any chec
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from random import Random
 
     Plant = Callable[[str, Random], str | None]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ast
 import importlib.util
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +20,6 @@ import pytest
 from tests.oracle import wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from ms_tune.dialects.operators import Tree
 
 _CONFIG = "mindformers/pynative/config/config.py"

@@ -9,13 +9,11 @@ from __future__ import annotations
 import ast
 import math
 import zipfile
+from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import Any, Optional, Union
 
 from tests.oracle.pynative import wheel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _UTILS = "mindformers/pynative/trainer/utils.py"
 _TRAINER = "mindformers/pynative/trainer/trainer.py"

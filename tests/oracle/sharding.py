@@ -8,11 +8,8 @@ implementation of the same rules, with numbers instead of tensors.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _FLOAT32 = 4
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 import os
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ms_tune.dialects.mindformers.operators import ahead_lines, find_failure, layer_lines
-from ms_tune.dialects.mindformers.placement import KEYS, RecomputeValues, SwapValues
+from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.operators import LayerModel, bare_model, layer_model
 from ms_tune.facts.query import VERSIONS
@@ -29,10 +30,7 @@ from tests.oracle.test_pynative import plan_of
 from tests.oracle.whole_cases import CORE_PATTERNS, LEGACY_PATTERNS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.dialects import LayerPlan
-    from ms_tune.dialects.mindformers.placement import RecomputeInputs
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1250")) // 25  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "5"))

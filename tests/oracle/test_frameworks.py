@@ -7,9 +7,10 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from ms_tune.enums import Dialect
 from ms_tune.facts.models import UNKNOWN, ModelFacts, ValueOrigin, facts_of, model_of
 from ms_tune.facts.query import all_at, at, load, served
 from tests.oracle import framework, make_frameworks, make_keys, registries_child, wheels
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "40"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))

@@ -9,11 +9,12 @@ from __future__ import annotations
 import copy
 import os
 from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,6 @@ from tests.oracle import mindspeed_cases, mindspeed_ms, pynative, pynative_cases
 from tests.oracle.cases import as_read, text_of
 from tests.oracle.models import Models
 from tests.oracle.whole_cases import left_out, without_some
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "250"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -27,9 +28,6 @@ from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
 from tests.lint.few import profile_for
 from tests.oracle.framework import Framework, Refusal, framework_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CHECKS = built_in(Dialect.MINDFORMERS)
 ASKED = VERSIONS if "MS_TUNE_TEST_MORE" in os.environ else VERSIONS[-1:]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,6 @@ from tests.oracle.test_lint_dynamic import _SOUND, start
 from tests.oracle.test_lint_examples import filled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ms_tune.diagnostics import Diagnostic
 
 CHECKS = built_in(Dialect.MINDFORMERS_PYNATIVE)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -22,9 +23,6 @@ from ms_tune.lint.runner import STDIN, LintRun, LintTarget, check_file
 from ms_tune.lint.settings import ProjectSettings
 from tests.oracle import wheels
 from tests.oracle.framework import Framework, framework_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CORPUS = os.environ.get("MS_TUNE_FIX_CORPUS")
 STEP = int(os.environ.get("MS_TUNE_FIX_STEP", "1"))  # every so manieth file of the corpus

@@ -10,25 +10,20 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune import lint_files
-from ms_tune.diagnostics import Severity
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.facts.query import data_folder
 from ms_tune.lint.result import LintRequest
 from ms_tune.text import Language
 from tests.oracle import planted, wheels
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.diagnostics import Diagnostic
 
 MANY = int(os.environ.get("MS_TUNE_ORACLE_PLANTED", "0"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "0"))

@@ -11,9 +11,10 @@ import dataclasses
 import json
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -21,7 +22,7 @@ import yaml
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.facts.migration import callback_rows, rows
 from ms_tune.facts.query import load
-from ms_tune.source.yaml import parse_source
+from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.workflows.migrate.draft import list_leaves
 from ms_tune.workflows.migrate.result import Fate, Migration
 from ms_tune.workflows.migrate.write import list_comments
@@ -29,11 +30,6 @@ from tests.jobs import migrate_source, read_recompute
 from tests.oracle import layer_setting, make_migration, pynative, wheels
 from tests.oracle.models import Models
 from tests.workflows.migrate.test_migrate import SOURCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.source.yaml import SourceFile
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "4"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))

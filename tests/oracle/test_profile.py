@@ -6,6 +6,7 @@ import csv
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from tests.metrics import profiles
 from tests.metrics.profiles import CANN, DEVICE, HCCL, OVERLAP
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ms_tune.profile.result import ProfileReport
 
 pytestmark = pytest.mark.mindspore

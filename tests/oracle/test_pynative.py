@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.dialects import FrameworkStop
+from ms_tune.dialects import FrameworkStop, LayerPlan
 from ms_tune.dialects.mindformers_pynative import read as dialect
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.recompute import normalize_pynative
@@ -23,7 +23,6 @@ from tests.oracle.cases import as_read, text_of
 from tests.oracle.pynative_cases import random_config
 
 if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan
     from tests.oracle.pynative import Outcome
 
 _MISSING = pynative.why_missing()

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,14 +24,9 @@ from ms_tune.source.yaml import parse_source
 from tests.jobs import dynamic_plan
 from tests.oracle import pynative
 from tests.oracle.cases import as_read, text_of
-from tests.oracle.models import Models
+from tests.oracle.models import Models, Network
 from tests.oracle.test_pynative import assert_same_layers
 from tests.oracle.whole_cases import ARCHITECTURES, SEED, dynamic_config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.oracle.models import Network
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "150"))
 _MODELS = ("qwen3", "deepseek_v3")

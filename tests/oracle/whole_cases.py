@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from tests.oracle import cases, lint_cases, pynative_cases
 from tests.oracle.cases import SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from random import Random
 
 DROP = float(os.environ.get("MS_TUNE_ORACLE_DROP", "0.3"))  # the probability of leaving out a known key

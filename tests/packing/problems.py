@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 import numpy as np
 from hypothesis import strategies as st
 
-from ms_tune.packing.placement import PackingPlan, PackingProblem, Placed, find_faults
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ms_tune.packing.placement import PackingFault
+from ms_tune.packing.placement import PackingFault, PackingPlan, PackingProblem, Placed, find_faults
 
 Row = tuple[int, int, int, int]  # lower, upper, size, alignment
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 from ms_tune.packing import plan as plans
 from ms_tune.packing.engine import (
     CompiledEngine,
+    GapFit,
     Items,
     NumpyEngine,
+    PackedOrder,
     PackingTask,
     best_engine,
 )
@@ -36,11 +39,7 @@ from tests.packing.problems import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
-
-    from ms_tune.packing.engine import GapFit, PackedOrder
 
 
 ALLOCATION = Path(__file__).parents[3] / "shared" / "fixtures" / "allocation"

@@ -5,6 +5,7 @@ Of ``ms_tune.planning`` only the frozen table is used. Orders come from ``tests.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from ms_tune.planning.schedule import Schedule
 from tests.planning import orders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ms_tune.planning.table import CostTable
 
 # In the framework's order: fully recomputed layers come first in a cell.

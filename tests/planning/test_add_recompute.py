@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +14,6 @@ from tests.planning import naive
 from tests.planning.tables import CASE_A, random_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ms_tune.planning.table import CostTable
 
 Cells = list[dict[RecomputeMode, int]]

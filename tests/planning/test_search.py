@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.planning import fit as planning_fit
 from ms_tune.planning.fit import FitReport, fit_table, with_plan
 from ms_tune.planning.search import Effort
-from ms_tune.planning.table import cells_of
+from ms_tune.planning.table import CostTable, cells_of
 from ms_tune.units import MIB
 from tests.planning import naive
 from tests.planning.tables import CASE_A, CASE_E, random_table
-
-if TYPE_CHECKING:
-    from ms_tune.planning.table import CostTable
 
 # Random tables, and half as many tiny ones compared with every plan of theirs: 1,000 and 500 take a quarter of an hour
 # on an idle core.

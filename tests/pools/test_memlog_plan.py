@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.errors import ExitCode
 from tests.readers.memlogs import Writer, training
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Served:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,12 +14,7 @@ from ms_tune.pools.memlog import (
     classify_block,
 )
 from ms_tune.readers.memlog import HEAD, LogBlock, MemLog, read_memlog
-from tests.readers.memlogs import training
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.readers.memlogs import Writer
+from tests.readers.memlogs import Writer, training
 
 PLANNED = {"weights", "optimizer", "init", "saved", "temporary"}
 

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.footprint.torch_report import analyse_snapshot
+from ms_tune.footprint.torch_report import TorchReport, analyse_snapshot
 from ms_tune.pools import torch_replay
 from ms_tune.pools.torch_pool import TorchPool
-from ms_tune.pools.torch_replay import Cache, Repeats, change_segments, find_repeats, replay_setting
+from ms_tune.pools.torch_replay import Cache, Repeats, TorchOutcome, change_segments, find_repeats, replay_setting
 from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.readers.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
 from tests.pools.torch_recordings import TRAIN, Program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ms_tune.footprint.torch_report import TorchReport
-    from ms_tune.pools.torch_replay import TorchOutcome
-
 
 STEPS = 12
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.memory.what_if import TorchWhatIfRequest, replay_snapshot
 from ms_tune.pools.initial_state import Ranges
-from ms_tune.pools.torch_replay import replay_recording
+from ms_tune.pools.torch_replay import TorchReplay, replay_recording
 from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
 from ms_tune.readers.torch_snapshot import read_torch_snapshot
 from ms_tune.units import MIB
 from tests.pools.torch_recordings import Program, Recording
-
-if TYPE_CHECKING:
-    from ms_tune.pools.torch_replay import TorchReplay
 
 REAL = Path(__file__).parents[3] / "shared" / "fixtures" / "torch_npu" / "snapshots"
 NPU = TorchSettings(padding=NPU_PADDING)

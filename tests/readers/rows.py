@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import BinaryIO
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import iterate_lines, reading
 from ms_tune.readers.memory_block import Block, ColumnLayout, DroppedRow, RowReader, read_layout
 from ms_tune.readers.table import Table, TableBuilder
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from typing import BinaryIO
 
 
 @dataclass(frozen=True, slots=True)

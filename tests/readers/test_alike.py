@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,8 +19,6 @@ from tests.metrics.profiles import host_bound
 from tests.readers.training_logs import dynamic_line, megatron_line, static_line
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.readers.logged_steps import TrainingLog
 
 OLD = "Epoch: {}, Step: {}, Loss: [{:.3f}], x: 1, Time: {} ms\n"

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,9 +19,6 @@ from tests.readers.samples import LARGE_RUNS, SMALL_RUNS, folder, trace_of
 from tests.readers.test_memory_block import HEADER_16, HEADER_17, HEADER_20, ROW_16, ROW_17, ROW_20, mutated
 from tests.readers.test_task import HEADER, ROW
 from tests.readers.test_tracker_graph import OPERATOR
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def assert_same(one: Table, other: Table) -> None:

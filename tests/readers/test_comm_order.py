@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.memory_block import MAX_DESCRIBED
 from ms_tune.readers.runtime_log import CollectiveLaunch, read_communication_order
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMMUNICATION = (
     "index,group,comm_rank,primitive,src_rank,dest_rank,root_rank,input_shape,input_type,output_shape,output_type,"

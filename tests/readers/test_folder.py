@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import folder
 from ms_tune.readers.folder import find_trace
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def touch(path: Path) -> Path:

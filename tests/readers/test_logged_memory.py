@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from ms_tune.readers import memory_log
 from ms_tune.readers.logged_steps import LoggedMemory
 from ms_tune.readers.memory_log import MemoryWords, RankMemory, parse_reports, read_logged_memory
 from ms_tune.units import MIB
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STATISTICS = """Device HBM memory size: 62432M
 MindSpore Used memory size: 59392M

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import memlog
-from ms_tune.readers.memlog import HEAD, read_memlog
+from ms_tune.readers.memlog import HEAD, MemLog, read_memlog
 from tests.readers.memlogs import training
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ms_tune.readers.memlog import MemLog
-
 
 EXAMPLE = """1 0x7f0000000000 25165924 0
 Iteration Index : 0

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.memory_log import MemoryFailure, read_memory_failure
 from ms_tune.units import GIB, KIB, MIB
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STATISTICS = """Device HBM memory size: 62420M
 MindSpore Used memory size: 100M

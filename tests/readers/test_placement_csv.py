@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 from ms_tune.errors import TraceError
 from ms_tune.memory import plan
 from ms_tune.memory.plan import PlacementRow, capacity_in_name, is_placement_csv, read_placement_csv
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def write(folder: Path, text: str, name: str = "problem.csv") -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +13,6 @@ from ms_tune.readers import profile_export, trace_events
 from ms_tune.readers.profile_export import read_events
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.readers.trace_events import Moments, ProfileEvents
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import profile_export
 from ms_tune.readers.profile_export import CLUSTER, OUTPUT, contains_profile, find_profiles, read_rank
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STEPS = "Step,Computing,Communication(Not Overlapped),Communication,Free,Stage,Bubble,Preparing\n1,2,0,0,1,3,0,0\n"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -20,9 +20,6 @@ from ms_tune.readers.profile_tables import (
     read_steps,
 )
 from ms_tune.readers.scopes import ScopePass, shorten_scope
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STEPS = "Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble,Preparing"
 KERNELS = "Step Id, Stream ID ,Name,Type,Accelerator Core,Start Time(us),Duration(us)"

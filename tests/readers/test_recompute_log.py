@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import lines, recompute_log
 from ms_tune.readers.lines import find_logs
-from ms_tune.readers.recompute_log import read_recompute_log, read_value
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ms_tune.readers.recompute_log import RecomputeLog
-
+from ms_tune.readers.recompute_log import RecomputeLog, read_recompute_log, read_value
 
 PREFIX = "2026-11-21 00:03:32,855 - mindformers/output/log[mindformers/models/utils.py:9] - INFO - "
 START = "..........Init Config.........."

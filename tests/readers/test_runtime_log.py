@@ -1,15 +1,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.readers.runtime_log import MemoryStatistics, OutOfMemory, PoolState, RuntimeLog, read_runtime_log
 from tests.readers.samples import log_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 C_LINE = (
     "[WARNING] DEVICE(11331,7fb058642e40,python):2026-11-20-23:25:04.774.524 [mindspore/ccsrc/a.cc:271] DeInitialize] "

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -9,9 +9,6 @@ from ms_tune.readers import tracker_tables
 from ms_tune.readers.memory_block import MAX_DESCRIBED
 from ms_tune.readers.tracker_tables import Tasks, read_tasks
 from tests.readers.samples import LARGE_RUNS, SMALL_RUNS, folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEADER = "time_stamp,task_name,node_name,graph_name,file_name,line_num,python_stack,"
 ROW = "7,PyNative,Dense,,op_runner.h,129,File:/workspace/train.py;Line:42;Function:<module>|,"

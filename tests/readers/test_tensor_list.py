@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.tensors import ListedTensor, read_tensor_list
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GOOD = {
     "schema_version": 1,

@@ -8,7 +8,8 @@ import os
 import pickle
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,6 @@ from ms_tune.readers.torch_snapshot import (
     read_torch_snapshot,
 )
 from ms_tune.units import MIB
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FRAMES = [{"name": "inner", "filename": "a.py", "line": 3}, {"name": "outer", "filename": "b.py", "line": 9}]
 

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import training_log
-from ms_tune.readers.logged_steps import Form, parse_rate, parse_steps, read_baseline
+from ms_tune.readers.logged_steps import Form, TrainingLog, parse_rate, parse_steps, read_baseline
 from ms_tune.readers.training_log import read_training_log
 from ms_tune.units import MIB
 from tests.readers.training_logs import PUBLIC, dynamic_line, megatron_line, megatron_log, static_line
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ms_tune.readers.logged_steps import TrainingLog
-
 
 OLD = "Epoch: {}, Step: {}, Loss: 1.5, x: 1, Time: 100 ms\n"
 MEMORY = "[Rank {}] (after {} iterations) memory (MB) | allocated: 1 | max allocated: {} | reserved: 3\n"

@@ -6,8 +6,8 @@ import errno
 import gzip
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,9 +21,6 @@ from ms_tune.readers.runtime_log import read_communication_order, read_runtime_l
 from ms_tune.readers.tensors import read_tensor_list, read_tracker_graph
 from ms_tune.readers.tracker_tables import read_block_table, read_tasks
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 READERS = (
     read_block_table,

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _FOLDERS = (folder / "shared" / "fixtures" / "torch_npu" for folder in Path(__file__).parents)
 PUBLIC = next(

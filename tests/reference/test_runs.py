@@ -11,13 +11,12 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.environment import simulation_environment
-from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
 from ms_tune.records import plain_data
@@ -27,9 +26,6 @@ from tests import dynamic_jobs
 from tests.dryrun.configs import source_of
 from tests.dryrun.machine import needs_mindspore
 from tests.reference.configs import CASES
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.request import PreparedRun
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]
 

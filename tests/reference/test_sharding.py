@@ -9,7 +9,8 @@ import copy
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,6 @@ from tests.oracle import sharding
 from tests.oracle.sharding import Wrapped
 from tests.reference.configs import CASES
 from tests.reference.test_runs import MIB, environment_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]
 

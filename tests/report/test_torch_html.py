@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.footprint.torch_report import analyse_snapshot, compare_snapshots, trace_lives
+from ms_tune.footprint.torch_report import TorchReport, analyse_snapshot, compare_snapshots, trace_lives
 from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.report.memory_export import write_torch_perfetto
@@ -20,11 +20,6 @@ from tests.memory.test_torch_report import saved
 from tests.pools.test_torch_replay import NPU, NPU_EXPANDABLE
 from tests.pools.torch_recordings import Program
 from tests.report.test_memory_html import data_of, unpacked
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ms_tune.footprint.torch_report import TorchReport
 
 
 def report_of(path: Path, at: int | None = None) -> TorchReport:

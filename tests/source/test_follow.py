@@ -9,8 +9,9 @@ import os
 import re
 import zipfile
 from collections import OrderedDict
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -24,9 +25,6 @@ from ms_tune.job.includes import with_bases
 from ms_tune.source.yaml import load_source
 from tests.jobs import normalize_source
 from tests.oracle import wheels
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BASE = """\
 trainer: {}

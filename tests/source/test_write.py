@@ -11,17 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ms_tune.errors import ConfigError
 from ms_tune.source.atomic_write import PART, replacement, write_atomically, write_back
 from ms_tune.text import Language, render
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NOBODY = 65534
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")

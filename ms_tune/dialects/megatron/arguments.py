@@ -7,21 +7,18 @@ Follows ``argparse`` (CPython 3.10 to 3.14) without abbreviations, as ``parse_ar
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ms_tune.facts.megatron import UNREAD, definitions, names, names_by_dest, programs, unregistered
+from ms_tune.facts.megatron import UNREAD, Definition, definitions, names, names_by_dest, programs, unregistered
 from ms_tune.facts.models import UNKNOWN
-from ms_tune.source.shell.values import FROM_OUTSIDE, Argument, Reason
+from ms_tune.source.shell.values import FROM_OUTSIDE, Argument, Reason, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ms_tune.dialects import CheckoutView
-    from ms_tune.facts.megatron import Definition
     from ms_tune.source.shell.read import Launch
-    from ms_tune.source.shell.values import Unknown
 
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")  # argparse treats these as values
 

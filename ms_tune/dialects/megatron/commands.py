@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from ms_tune.diagnostics import Fix, Severity, TextEdit
-from ms_tune.dialects.check_context import CodeSource, Violation
-from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, without_unset
+from ms_tune.diagnostics import Diagnostic, Fix, KeyPath, Location, Severity, TextEdit
+from ms_tune.dialects.check_context import CheckContext, CodeSource, FixRule, Violation
+from ms_tune.dialects.megatron.arguments import CliArgument, ProgramArguments, command_of, without_unset
 from ms_tune.dialects.megatron.detect import has_another_parser
 from ms_tune.dialects.megatron.edit_arguments import ArgumentChange, with_change
 from ms_tune.dialects.megatron.placement import ARGUMENTS
@@ -18,21 +19,14 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.megatron import names_by_dest
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.edit import EditRefusedError
-from ms_tune.source.shell.read import restore_line_ends
-from ms_tune.source.shell.values import Reason, text_of
+from ms_tune.source.shell.read import Launches, restore_line_ends
+from ms_tune.source.shell.values import Argument, Reason, text_of
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import Message, Text, lookup, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import NoReturn
 
-    from ms_tune.diagnostics import Diagnostic, KeyPath, Location
-    from ms_tune.dialects.check_context import CheckContext, FixRule
-    from ms_tune.dialects.megatron.arguments import CliArgument
-    from ms_tune.source.shell.read import Launches
-    from ms_tune.source.shell.values import Argument
     from ms_tune.source.yaml import SourceFile
 
 _UNKNOWN_VALUES = "value-not-evaluable"  # the check of values that are only known at run time

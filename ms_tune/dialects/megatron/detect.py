@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ms_tune.dialects.megatron.arguments import command_of, refused
+from ms_tune.dialects.megatron.arguments import ProgramArguments, command_of, refused
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.megatron import names, parts_of, unregistered
 from ms_tune.facts.query import release_for, served
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.source.shell.read import Launches
 
 # Words that occur only in scripts for MindSpore, and those only for PyTorch.

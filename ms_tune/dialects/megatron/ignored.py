@@ -6,20 +6,15 @@ known rules.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.megatron.commands import find_repeats, read_command, violation_at
 from ms_tune.dialects.megatron.placement import ARGUMENTS
 from ms_tune.dialects.megatron.read import find_layer_plan
 from ms_tune.dialects.megatron.write import canonical
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.query import order
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.dialects.check_context import CheckContext
 
 # A problem is located at the first of these arguments that is given.
 _ARGUMENTS_BY_PROBLEM = {

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ms_tune.dialects import stop
 from ms_tune.facts.query import load
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 # The destination of each field of `MegatronInputs`: first the fields with which a plan is written.
 _OF_PLANS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import MEGATRON, Failure, LayerPlan, PlanIssue
 from ms_tune.dialects.check_context import per_job
 from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelShape
-from ms_tune.dialects.megatron.arguments import ParserFault, refused
+from ms_tune.dialects.megatron.arguments import ParserFault, ProgramArguments, RefusedArgument, refused
 from ms_tune.dialects.megatron.placement import DESTINATIONS, IN_YAML, MOST_LAYERS, NOT_SERVED, MegatronInputs
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.write import remedy
@@ -20,10 +21,7 @@ from ms_tune.facts.models import UNKNOWN
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ms_tune.dialects import CheckoutView, JobView
-    from ms_tune.dialects.megatron.arguments import ProgramArguments, RefusedArgument
 
 _OTHERS = (
     *("save_model_type", "use_custom_fsdp", "overlap_grad_reduce", "untie_embeddings_and_output_weights"),

@@ -8,20 +8,22 @@ the two versions of ``should_recompute`` in MindSpeed (``mindspeed/model/transfo
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Severity
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import MEGATRON, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem, make_problem
-from ms_tune.dialects.megatron.placement import DESTINATIONS, fail, has_experts, place_layers
+from ms_tune.dialects.megatron.placement import (
+    DESTINATIONS,
+    FinalArguments,
+    MegatronInputs,
+    StageChunk,
+    fail,
+    has_experts,
+    place_layers,
+)
 from ms_tune.dialects.megatron.refusals import validated
 from ms_tune.enums import LayerKind, RecomputeMode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects.megatron.placement import FinalArguments, MegatronInputs, StageChunk
 
 FRAMEWORK = "MindSpeed-LLM"
 

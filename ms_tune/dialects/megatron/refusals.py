@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from ms_tune.dialects.megatron.placement import FinalArguments, fail, parse_noop, parse_table, require
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ms_tune.dialects.megatron.placement import MegatronInputs
+from ms_tune.dialects.megatron.placement import FinalArguments, MegatronInputs, fail, parse_noop, parse_table, require
 
 
 def recomputed_modules(

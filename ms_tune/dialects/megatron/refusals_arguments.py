@@ -7,12 +7,12 @@ MindSpeed-LLM and MindSpeed 2.2 to 26.1: ``features_manager``. Each of them stop
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import takewhile
 from math import fsum
-from typing import TYPE_CHECKING
 
-from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.megatron.arguments import ParserFault, refused
+from ms_tune.dialects.check_context import CheckContext, Violation
+from ms_tune.dialects.megatron.arguments import ParserFault, ProgramArguments, RefusedArgument, refused
 from ms_tune.dialects.megatron.commands import FULL_SCRIPT, read_command, spell_argument, violation_at
 from ms_tune.dialects.megatron.placement import ARGUMENTS, IN_YAML
 from ms_tune.dialects.megatron.read import find_layer_plan, is_in_yaml
@@ -20,12 +20,6 @@ from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import closest
 from ms_tune.facts.megatron import names, pairs, releases_of
 from ms_tune.facts.models import UNKNOWN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.dialects.megatron.arguments import ProgramArguments, RefusedArgument
 
 _LETTERS = 3  # by which similar names may differ at one place
 _SIMILAR = 0.8  # similarity of two names that differ in a letter or an ending

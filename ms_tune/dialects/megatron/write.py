@@ -8,25 +8,19 @@ evenly except with ``--num-layer-list`` and no-op layers. So candidates are comp
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dialects import MEGATRON
-from ms_tune.dialects.draft import LISTS, name_ranges
+from ms_tune.dialects import MEGATRON, LayerPlan, LayerSpec
+from ms_tune.dialects.draft import LISTS, Cells, SettingsDraft, name_ranges
 from ms_tune.dialects.megatron.placement import ARGUMENTS, MegatronInputs, parse_noop, parse_table
 from ms_tune.dialects.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS, normalize_megatron
 from ms_tune.dialects.operators import SWAP
 from ms_tune.enums import LayerKind, RecomputeMode
-from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from ms_tune.dialects import LayerPlan, LayerSpec
-    from ms_tune.dialects.draft import Cells, SettingsDraft
-    from ms_tune.text import Message
+from ms_tune.text import Message, msg
 
 # One layer: (stage, chunk), fully recomputed, recomputed parts.
 Act: TypeAlias = "tuple[tuple[int, int], bool, frozenset[str]]"

@@ -7,10 +7,11 @@ None of these stops the framework; those that do are checked with the rules
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP
+from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, Placement, RecomputeInputs, SwapValues
 from ms_tune.dialects.values import (
     is_counts,
     is_patterns,
@@ -24,11 +25,9 @@ from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from ms_tune.dialects import LayerSpec
-    from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs, SwapValues
 
 _SHOWN = 4  # maximum examples in one message
 

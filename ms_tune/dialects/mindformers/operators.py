@@ -9,27 +9,24 @@ if no variant of the model has a match (:mod:`ms_tune.dialects.operators`).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dialects import Failure, FrameworkStop, report_literals, unmatched_cells
-from ms_tune.dialects.mindformers.placement import KEYS
+from ms_tune.dialects import Failure, FrameworkStop, LayerPlan, LayerSpec, report_literals, unmatched_cells
+from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs
 from ms_tune.dialects.mindformers.recompute import DEFAULT_PATTERNS, failure_problem, normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch, layer_swap_line
-from ms_tune.dialects.operators import bare_model, expert_layers, layer_model
+from ms_tune.dialects.operators import LayerModel, Tree, bare_model, expert_layers, layer_model
 from ms_tune.dialects.values import full_match, is_patterns, split_pattern, stop_at
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from ms_tune.dialects import LayerPlan, LayerSpec
-    from ms_tune.dialects.mindformers.placement import RecomputeInputs
-    from ms_tune.dialects.operators import LayerModel, Tree
     from ms_tune.facts.models import ModelConfig
 
 

@@ -9,16 +9,13 @@ both. The classes of 1.9, 2.0 and 2.1 are identical.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import accumulate, chain
 
 from ms_tune.dialects import stop
 from ms_tune.dialects.values import array_text, to_int32
 from ms_tune.facts.query import DEFAULT_VERSION
 from ms_tune.records import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # The five recompute values, in the order in which the framework formats them.
 KEYS = (

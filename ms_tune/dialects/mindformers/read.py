@@ -7,7 +7,9 @@ keys), ``mindformers/modules/transformer/transformer.py`` (``TransformerRecomput
 
 from __future__ import annotations
 
-from ms_tune.diagnostics import Diagnostic, Severity
+from collections.abc import Sequence
+
+from ms_tune.diagnostics import Diagnostic, KeyPath, Severity
 from ms_tune.dialects import PlanIssue, second_name
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
@@ -20,6 +22,8 @@ from ms_tune.facts.models import (
     LAYERS,
     MTP_LAYERS,
     UNKNOWN,
+    Field,
+    ModelConfig,
     ValueOrigin,
     facts_of,
     is_legacy,
@@ -27,19 +31,14 @@ from ms_tune.facts.models import (
     names_of,
 )
 from ms_tune.records import Record
-from ms_tune.source.yaml import MISSING
-from ms_tune.text import msg
+from ms_tune.source.yaml import MISSING, SourceFile
+from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any, NoReturn
 
-    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan
-    from ms_tune.facts.models import Field, ModelConfig
-    from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
 
 _MODEL = ("model", "model_config")
 _PARALLEL = ("parallel_config",)

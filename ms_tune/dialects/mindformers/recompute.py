@@ -14,12 +14,13 @@ Sources (MindFormers 1.6 to 2.1, MindSpore 2.6 to 2.10), including what they acc
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import ENDLESS_LOOP, MINDFORMERS, FrameworkStop, LayerPlan, LayerSpec, failure_of, stop
 from ms_tune.dialects.mindformers.ignored import find_ignored
-from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, place_layers
+from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, LayerCell, Placement, RecomputeInputs, place_layers
 from ms_tune.dialects.mindformers.swap import SwapEntries
 from ms_tune.dialects.values import ArrayRow, NumpyCount, check_applied, drop_excluded, is_counts, is_patterns
 from ms_tune.enums import RecomputeMode
@@ -27,10 +28,8 @@ from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from typing import Any, NoReturn
 
-    from ms_tune.dialects.mindformers.placement import LayerCell, Placement, RecomputeInputs
 
 _ALL_LAYERS = 2**31 - 1  # the meaning of True in a list of counts
 _ZERO_BUBBLE_CHUNKS = 2

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from ms_tune.diagnostics import Severity
+from ms_tune.diagnostics import Diagnostic, KeyPath, Severity
 from ms_tune.dialects import PlanIssue
-from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.values import are_numbers, compile_segment, is_risky, pattern_fault
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import cells_of, is_legacy, names_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.diagnostics import Diagnostic, KeyPath
-    from ms_tune.dialects.check_context import CheckContext
 
 _RECOMPUTE, _SWAP = "recompute_config", "swap_config"
 _COUNTS, _EXCLUDES = KEYS[:3], KEYS[3:]

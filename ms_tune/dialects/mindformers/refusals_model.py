@@ -7,9 +7,11 @@ the dynamic graph); :mod:`ms_tune.facts.models` defines the fields.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ms_tune.dialects import FrameworkStop
-from ms_tune.dialects.check_context import Violation
-from ms_tune.dialects.mindformers.placement import RecomputeInputs, place_layers
+from ms_tune.dialects.check_context import CheckContext, Violation
+from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs, place_layers
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.keys import find_first_release, keys_for, mindspore_values
@@ -19,11 +21,7 @@ from ms_tune.source.yaml import MISSING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.dialects.mindformers.placement import Placement
 
 _MODEL = ("model", "model_config")
 

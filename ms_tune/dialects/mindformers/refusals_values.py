@@ -6,16 +6,16 @@ Sources: for ``extend_method`` and ``scaling_factor`` (Llama) ``FreqsMgr`` and t
 
 from __future__ import annotations
 
-from ms_tune.dialects.check_context import Violation
+from collections.abc import Callable, Iterator, Mapping
+
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.source.yaml import MISSING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
     from typing import TypeAlias
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.check_context import CheckContext
 
     Demand: TypeAlias = Callable[[object], str]
 

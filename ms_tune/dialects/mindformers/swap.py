@@ -11,22 +11,19 @@ The rules of MindFormers 1.6 to 2.1:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ms_tune.diagnostics import Severity
-from ms_tune.dialects import SwapPlan, Warned, make_problem, stop
-from ms_tune.dialects.mindformers.placement import KEYS
+from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects import LayerSpec, SwapPlan, Warned, make_problem, stop
+from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.values import are_numbers, check_applied, is_patterns
 from ms_tune.enums import RecomputeMode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects import LayerSpec
-    from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues, SwapValues
 
 _PREFETCH = "backward_prefetch"
 _LAYERS = "layers"

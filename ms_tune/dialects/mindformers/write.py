@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.diagnostics import Severity
+from ms_tune.diagnostics import KeyPath, Severity
 from ms_tune.dialects import FrameworkStop
-from ms_tune.dialects.draft import LISTS, count_layers, flatten_chunk, is_full, write_static_swap
-from ms_tune.dialects.mindformers.placement import KEYS, place_layers
+from ms_tune.dialects.draft import LISTS, SettingsDraft, count_layers, flatten_chunk, is_full, write_static_swap
+from ms_tune.dialects.mindformers.placement import KEYS, Placement, RecomputeInputs, place_layers
 from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.mindformers.recompute import format_rows, normalize
 from ms_tune.dialects.operators import SWAP
@@ -22,16 +23,10 @@ from ms_tune.dialects.values import (
 )
 from ms_tune.facts.models import LAYERS, names_of
 from ms_tune.source.edit import same_data
-from ms_tune.source.yaml import MISSING
+from ms_tune.source.yaml import MISSING, SourceFile, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan
-    from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs
-    from ms_tune.source.yaml import SourceFile, Values
 
 
 def write_layers(draft: SettingsDraft) -> None:

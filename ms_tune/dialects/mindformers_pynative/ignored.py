@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
-from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.diagnostics import Diagnostic, KeyPath, Severity
 from ms_tune.dialects import make_problem, parse_specs, unmatched_cells, write_specs
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.plan_checks import accepted, passes
@@ -18,9 +19,6 @@ from ms_tune.dialects.values import is_risky
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs, PynativeOutcome, Ranges
 
 _OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # prefixes of paths relative to the whole model

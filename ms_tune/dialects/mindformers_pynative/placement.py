@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Mapping, Sequence
 
 from ms_tune.dialects import FrameworkStop, stop_at_first
 from ms_tune.enums import Dialect
@@ -11,7 +12,6 @@ from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any, TypeAlias
 
     from ms_tune.diagnostics import KeyPath

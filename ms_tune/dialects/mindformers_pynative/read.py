@@ -7,6 +7,7 @@ then types are checked. Settings unrelated to layers are ignored.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from ms_tune.diagnostics import Diagnostic, Severity
@@ -20,25 +21,21 @@ from ms_tune.dialects import (
     second_name,
     stop,
 )
-from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
+from ms_tune.dialects.mindformers_pynative.placement import Modules, PynativeInputs
 from ms_tune.dialects.mindformers_pynative.recompute import FRAMEWORK, normalize_pynative
 from ms_tune.dialects.operators import dynamic_model, expert_layers
 from ms_tune.dialects.sections import JobSplit, read_size, section_of
 from ms_tune.dialects.values import are_numbers, is_patterns
 from ms_tune.enums import Dialect
-from ms_tune.facts.keys import by_section
-from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, ValueOrigin
+from ms_tune.facts.keys import Key, by_section
+from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, ModelConfig, ValueOrigin
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
     from ms_tune.dialects import JobView
-    from ms_tune.dialects.mindformers_pynative.placement import Modules
-    from ms_tune.facts.keys import Key
-    from ms_tune.facts.models import ModelConfig
     from ms_tune.source.yaml import SourceFile
 
 

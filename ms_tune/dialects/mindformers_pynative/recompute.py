@@ -13,6 +13,9 @@ Multi-token prediction layers are numbered after the last ordinary one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
 from ms_tune.dialects import (
     MINDFORMERS_PYNATIVE,
     FrameworkStop,
@@ -28,7 +31,13 @@ from ms_tune.dialects import (
     write_specs,
 )
 from ms_tune.dialects.mindformers_pynative.ignored import find_ignored
-from ms_tune.dialects.mindformers_pynative.placement import PynativeOutcome, place_layers
+from ms_tune.dialects.mindformers_pynative.placement import (
+    Modules,
+    PynativeInputs,
+    PynativeOutcome,
+    Ranges,
+    place_layers,
+)
 from ms_tune.dialects.mindformers_pynative.refusals import check_recompute, check_schedule, check_swap
 from ms_tune.dialects.operators import topmost
 from ms_tune.dialects.values import full_match, pattern_fault
@@ -37,11 +46,8 @@ from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
     from typing import Any
 
-    from ms_tune.dialects.mindformers_pynative.placement import Modules, PynativeInputs, Ranges
 
 FRAMEWORK = "MindFormers"
 _MAY_BE_COMM = ("comm_select_module", "exclude_op")

@@ -9,10 +9,11 @@ devices. Stages: ``mindformers/pynative/distributed/pipeline_parallel.py``; data
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from ms_tune.diagnostics import dotted
+from ms_tune.diagnostics import KeyPath, dotted
 from ms_tune.dialects import FrameworkStop, stop
-from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.mindformers_pynative.placement import UNEVEN_STAGES, PynativeInputs, check_stages
 from ms_tune.dialects.plan_checks import passes, report_refusals
 from ms_tune.dialects.values import pattern_fault
@@ -21,11 +22,8 @@ from ms_tune.facts.models import LAYERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.check_context import CheckContext
 
 # The checks that report these refusals.
 _INCOMPLETE, _BAD_LAYERS, _BAD_SWAP, _SWAP_BEYOND = "MST710", "MST711", "MST717", "MST718"

@@ -8,6 +8,7 @@ gradients reduced and accumulated in float32) and ``pynative/optimizer/adamw.py`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import (
@@ -26,15 +27,13 @@ from ms_tune.dialects.job_parts import (
 from ms_tune.dialects.sections import Section
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.facts.models import LAYERS, facts_of
+from ms_tune.facts.models import LAYERS, ModelFacts, facts_of
 from ms_tune.facts.query import order, release_for
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from ms_tune.facts.models import ModelFacts
 
 _DIALECT = Dialect.MINDFORMERS_PYNATIVE
 _DTYPES = tuple(dtype.value for dtype in DType)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.diagnostics import Severity
+from ms_tune.diagnostics import KeyPath, Severity
 from ms_tune.dialects import MINDFORMERS_PYNATIVE, parse_specs, write_specs
-from ms_tune.dialects.draft import LISTS, is_full, write_dynamic_swap
+from ms_tune.dialects.draft import LISTS, Cells, SettingsDraft, is_full, write_dynamic_swap
 from ms_tune.dialects.mindformers_pynative.read import SECTIONS, plan_layers
 from ms_tune.dialects.remedy import guess_flag, guess_number
 from ms_tune.dialects.sections import section_of
 from ms_tune.dialects.values import pattern_fault
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import LAYERS
-from ms_tune.source.yaml import MISSING
+from ms_tune.source.yaml import MISSING, SourceFile, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan
-    from ms_tune.dialects.draft import Cells, SettingsDraft
-    from ms_tune.source.yaml import SourceFile, Values
 
 
 def write_layers(draft: SettingsDraft) -> None:

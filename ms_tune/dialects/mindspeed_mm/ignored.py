@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.megatron.commands import find_repeats
 from ms_tune.dialects.mindspeed_mm.detect import FEATURE_SECTIONS
 from ms_tune.dialects.mindspeed_mm.read import (
@@ -16,11 +16,6 @@ from ms_tune.dialects.mindspeed_mm.read import (
 from ms_tune.errors import closest
 from ms_tune.facts.mindspeed_mm import ever, read, settings, unread
 from ms_tune.source.yaml import MISSING, is_same
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.dialects.check_context import CheckContext
 
 _REPORTED = 1000
 _CONTEXT_SIZE = "parallel.context_parallel_size"  # Megatron's name for two settings of MindSpeed-MM

@@ -5,11 +5,11 @@ Each rule names its file. A rule applies only where all its values are known wit
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import dotted
-from ms_tune.dialects.check_context import Violation
+from ms_tune.diagnostics import KeyPath, dotted
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.mindspeed_mm.detect import is_tools
 from ms_tune.dialects.mindspeed_mm.read import (
     CONTEXT,
@@ -23,15 +23,8 @@ from ms_tune.dialects.mindspeed_mm.read import (
 from ms_tune.errors import closest
 from ms_tune.facts.mindspeed_mm import OWN_TOOLS
 from ms_tune.source.shell.read import has_folder_above
-from ms_tune.source.yaml import is_same
+from ms_tune.source.yaml import SourceFile, is_same
 from ms_tune.units import is_number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.check_context import CheckContext
-    from ms_tune.source.yaml import SourceFile
 
 _PARTS = (("text_decoder",), ("image_encoder", "vision_encoder"), ("audio_encoder", "audio_encoder"), ("predictor",))
 

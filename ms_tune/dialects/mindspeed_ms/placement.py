@@ -7,16 +7,14 @@ Sources: ``_get_num_layers`` and ``_get_custom_num_layers`` of ``mindspeed_ms/le
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ms_tune.dialects import FrameworkStop, stop
 from ms_tune.dialects.values import array_text, read_array
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)

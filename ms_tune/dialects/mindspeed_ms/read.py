@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from math import prod
@@ -24,8 +25,6 @@ from ms_tune.facts.keys import Key, key_at
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from ms_tune.dialects import JobView
     from ms_tune.source.yaml import SourceFile
 

@@ -9,7 +9,7 @@ Every rank computes only its own cells, so a value can stop one rank while the o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem, stop
 from ms_tune.dialects.mindspeed_ms.ignored import find_ignored
@@ -17,6 +17,7 @@ from ms_tune.dialects.mindspeed_ms.placement import (
     CellPlan,
     CountArray,
     LayerPlacer,
+    MindSpeedInputs,
     Number,
     add,
     as_count,
@@ -24,13 +25,7 @@ from ms_tune.dialects.mindspeed_ms.placement import (
     subtract,
 )
 from ms_tune.enums import RecomputeMode
-from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
-    from ms_tune.text import Message
+from ms_tune.text import Message, msg
 
 VERSION = "r0.1.0"
 FRAMEWORK = "MindSpeed-Core-MS"

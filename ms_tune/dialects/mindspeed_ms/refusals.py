@@ -10,18 +10,13 @@ registered names: ``legacy/model/activation.py``, ``core/optimizer/__init__.py``
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from ms_tune.dialects.check_context import Violation
+from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.mindspeed_ms.ignored import trains_in_half
 from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.dialects.plan_checks import passes
 from ms_tune.facts.models import LAYERS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.dialects.check_context import CheckContext
 
 _LISTS = ("recompute", "select_recompute", "select_comm_recompute")
 _MOST = 4096  # stages or chunks; limits the linter's memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import (
@@ -23,7 +24,6 @@ from ms_tune.facts.models import LAYERS
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 _CONTEXT_METHODS = {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.diagnostics import Severity
+from ms_tune.diagnostics import KeyPath, Severity
 from ms_tune.dialects import FrameworkStop
-from ms_tune.dialects.draft import count_layers, flatten_chunk, is_full
+from ms_tune.dialects.draft import SettingsDraft, count_layers, flatten_chunk, is_full
 from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.dialects.mindspeed_ms.read import literal_list, plan_layers
 from ms_tune.dialects.mindspeed_ms.recompute import KINDS
@@ -15,15 +16,10 @@ from ms_tune.dialects.values import leaves
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import key_at
 from ms_tune.source.edit import same_data
-from ms_tune.source.yaml import MISSING
+from ms_tune.source.yaml import MISSING, SourceFile, Values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan
-    from ms_tune.dialects.draft import SettingsDraft
-    from ms_tune.source.yaml import SourceFile, Values
 
 
 def write_layers(draft: SettingsDraft) -> None:

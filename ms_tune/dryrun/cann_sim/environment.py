@@ -11,22 +11,17 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune import native as native_compiler
 from ms_tune.dryrun.cann_sim.inventory import SOC_NAME, header_text, source_text, take_inventory, watching_text
 from ms_tune.errors import StandInBuildError, UnsupportedError, UsageError, reason_of
 from ms_tune.extras import install_line, refuse
 from ms_tune.native import cache_root, cached_folder, compile_library, is_complete
-from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ms_tune.text import Message
+from ms_tune.text import Message, msg
 
 SUPPORTED_SERIES = ("2.7", "2.8", "2.9", "2.10")
 _REAL_LIBRARY = Path("lib64") / "libascendcl.so"

@@ -5,14 +5,11 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-    from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 # Prefixes of CANN's C functions. MindSpore looks them up with dlsym, so their names are among its strings.
 _LOOKED_UP = (

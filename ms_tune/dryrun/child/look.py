@@ -12,11 +12,8 @@ import importlib.util
 import json
 import runpy
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _NAME = "__ms_tune_look__"
 

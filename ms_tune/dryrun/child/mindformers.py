@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,6 @@ from ms_tune.records import from_plain
 from ms_tune.training_process import make_initialisation_cheap, report
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from mindspore.train import RunContext
     from numpy.typing import NDArray
 

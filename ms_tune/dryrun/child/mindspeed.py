@@ -6,12 +6,13 @@ Makes the same calls as a training script of r0.1.0: ``init_configs_from_yaml``,
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import mindspore
 import numpy as np
-from mindspore import Parameter, Tensor, mint
+from mindspore import Parameter, Tensor, Type, mint
 from mindspore.communication import init
 from mindspore.mint import distributed
 
@@ -21,10 +22,8 @@ from ms_tune.records import from_plain
 from ms_tune.training_process import begin_dynamic_graph, lies_in, report, write_tensor_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
     from types import ModuleType
 
-    from mindspore import Type
 
 # The modules' names in MindSpeed-Core-MS r0.1.0, and in the MindFormers package in which it was developed.
 _PLACES = {

@@ -7,6 +7,7 @@ Makes the same calls as a training script: ``Trainer(config).train()`` of ``mind
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,6 @@ from ms_tune.records import from_plain
 from ms_tune.training_process import begin_dynamic_graph, lies_in, report, tensors_in, write_tensor_list
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from numpy.typing import NDArray
 
 _SMALL = 1 << 20  # bytes; step counts and the like keep their values

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from mindspore import Tensor
 from mindspore.communication import GlobalComm, _comm_helper, get_group_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import NDArray
 
 _RANKS_OF = "_get_group_ranks"

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from argparse import REMAINDER, ArgumentParser
+from argparse import REMAINDER, ArgumentParser, Namespace
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Iterable, Mapping, Sequence
 
 _OPTION = re.compile(r"--?[A-Za-z]")  # not a negative number
 

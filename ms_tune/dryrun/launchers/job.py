@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from ms_tune.dialects.job_parts import SettingChange
-from ms_tune.dialects.stage import kinds_from_json
+from ms_tune.dialects.stage import StageLayerKind, kinds_from_json
 from ms_tune.dryrun.launchers.arguments import ProgramSplit
 from ms_tune.facts.query import load
 from ms_tune.text import Message
 from ms_tune.units import MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from ms_tune.dialects.stage import StageLayerKind
 
 RECORD, LOOKED = "launch.json", "look.json"
 _TEXTS = ("launch.", "stack.", "stages.layers.")

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import struct
 from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ms_tune.dryrun.launchers.arguments import OptionWords, ProgramSplit, parallel_of
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
 
 STEPS = 2  # the second one starts with optimizer state, like every later one
 EACH_RANK = "rank_N"  # in an argument: replaced by the folder of the rank

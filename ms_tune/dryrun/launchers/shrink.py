@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects import FrameworkStop
-from ms_tune.dialects.megatron.placement import MOST_LAYERS, MegatronInputs, has_experts, place_layers
+from ms_tune.dialects.megatron.placement import (
+    MOST_LAYERS,
+    FinalArguments,
+    MegatronInputs,
+    StageChunk,
+    has_experts,
+    place_layers,
+)
 from ms_tune.dialects.megatron.recompute import check_ends, in_full
 from ms_tune.dialects.megatron.refusals import validated
 from ms_tune.dialects.stage import StageLayerKind
@@ -21,14 +29,11 @@ from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.facts.megatron import releases_on
 from ms_tune.facts.query import load
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
     from fractions import Fraction
 
-    from ms_tune.dialects.megatron.placement import FinalArguments, StageChunk
-    from ms_tune.text import Message
 
 # The release with the fewest checks; errors of others show in the run.
 _RELEASE = releases_on("core_v0.12.1")[0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from pathlib import Path
 
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.enums import Dialect
@@ -13,8 +15,6 @@ from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
     from typing import Any
 
 

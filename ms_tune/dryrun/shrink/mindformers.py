@@ -30,7 +30,7 @@ from ms_tune.enums import Dialect, LayerKind
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.models import is_legacy
 from ms_tune.planning.schedule import Schedule
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan
     from ms_tune.job import Job
     from ms_tune.source.yaml import SourceFile
-    from ms_tune.text import Message
 
 _CONFIG_FILE = "config.yaml"
 _SECTIONS = (

@@ -6,6 +6,7 @@ The keys are those of ``mindformers/pynative/config/config.py`` of MindFormers 2
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.dialects import FrameworkStop, parse_specs, write_specs
@@ -18,8 +19,6 @@ from ms_tune.facts.models import LAYERS, names_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ms_tune.dialects.job_parts import SettingChange
     from ms_tune.dialects.stage import StageLayer
     from ms_tune.source.yaml import SourceFile

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from ms_tune.diagnostics import Fix, TextEdit
-from ms_tune.dialects.check_context import CodeSource
+from ms_tune.diagnostics import Fix, Location, TextEdit
+from ms_tune.dialects.check_context import CodeSource, FixRule, Violation
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.job.script import ScriptJob
@@ -20,13 +21,6 @@ from ms_tune.source.shell.read import assignments
 from ms_tune.source.yaml import Duplicate
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import NoReturn
-
-    from ms_tune.diagnostics import Location
-    from ms_tune.dialects.check_context import FixRule, Violation
 
 Source = TypeVar("Source", bound="EnvironmentSource")
 

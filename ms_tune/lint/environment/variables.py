@@ -6,13 +6,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from ms_tune.facts.launchers import variables
 from ms_tune.facts.query import load
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 # Those that show that a file is for MindSpore; and those of torch_npu, which MindSpore 2.9 does not use, with MindSpore's
 # counterpart, if any.

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from ms_tune.lint.python_code.module import FUNCTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ms_tune.lint.python_code.module import Function, Module
+from ms_tune.lint.python_code.module import FUNCTIONS, Function, Module
 
 # Functions of MindSpore that create a function which computes gradients (mindspore/ops, 2.4 to 2.9).
 _GRADIENTS = re.compile(r"mindspore(?:\.\w+)*\.(?:value_and_grad|grad|GradOperation|vjp|TrainOneStep\w*)$")

@@ -10,10 +10,7 @@ few (``unbind``, ``real``, ``imag``) return views in mint, so in-place changes s
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
 
 from ms_tune.facts.query import load
 

@@ -6,9 +6,11 @@ import ast
 import re
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from heapq import merge
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from ms_tune.errors import ConfigError
@@ -16,9 +18,6 @@ from ms_tune.source.yaml_nodes import Document
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from ms_tune.diagnostics import Location
     from ms_tune.source.yaml import SourceFile
 

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from ms_tune.diagnostics import TextEdit
 from ms_tune.lint.environment.variables import items
 from ms_tune.lint.python_code.mint_names import keeps_its_meaning, parameter_names
 from ms_tune.lint.python_code.swaps import Swap, swap_of
 from ms_tune.source.edit import EditRefusedError
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import NoReturn
-
     from ms_tune.dialects.check_context import Violation
     from ms_tune.lint.python_code.module import Module
-    from ms_tune.text import Message
 
     Rewrite: TypeAlias = Callable[[Module, Violation], "Rewritten"]
 

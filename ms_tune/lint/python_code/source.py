@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Fix
-from ms_tune.dialects.check_context import CodeSource
+from ms_tune.dialects.check_context import CodeSource, FixRule, Violation
 from ms_tune.lint.environment.settings import Assignment, Environment, EnvironmentSource
-from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS, module_of
+from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS, Module, module_of
 from ms_tune.lint.python_code.rewrites import REWRITES
 from ms_tune.lint.python_code.swaps import leads_to
 from ms_tune.lint.python_code.syntax import assigned
@@ -18,11 +20,6 @@ from ms_tune.source.yaml_nodes import Document, Node
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from ms_tune.dialects.check_context import FixRule, Violation
-    from ms_tune.lint.python_code.module import Module
     from ms_tune.source.yaml import SourceFile
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from ms_tune.lint.python_code.flow import calls_step, stepping
-from ms_tune.lint.python_code.module import FUNCTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ms_tune.lint.python_code.module import Function, Loop, Module
+from ms_tune.lint.python_code.module import FUNCTIONS, Function, Loop, Module
 
 # Calls that make a loop a loop over training steps.
 _STEP = re.compile(

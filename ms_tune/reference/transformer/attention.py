@@ -7,8 +7,8 @@ so that a config's patterns match them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import mindspore
 from mindspore import Tensor, mint, nn, ops
@@ -22,14 +22,8 @@ from ms_tune.reference.transformer.context import (
     split_heads,
 )
 from ms_tune.reference.transformer.linear import ColumnLinear, Linear, Norm, RowLinear, cast_to, copy_if_view
-from ms_tune.reference.transformer.parallel import gather, gather_last, local_part
-from ms_tune.reference.transformer.settings import number_format
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ms_tune.reference.transformer.parallel import RankGroup
-    from ms_tune.reference.transformer.settings import NetworkSettings
+from ms_tune.reference.transformer.parallel import RankGroup, gather, gather_last, local_part
+from ms_tune.reference.transformer.settings import NetworkSettings, number_format
 
 _MASK_SIZE = 2048  # FlashAttentionScore, sparse_mode 2: a compressed lower-triangular mask of this size
 LEFT_UP_CAUSAL, ALL = 2, 0

@@ -7,7 +7,7 @@ pass, and once more with their gradients in the backward pass.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import mindspore
 from mindspore import Tensor, mint, nn
@@ -15,12 +15,7 @@ from mindspore.common._grad_function import _Function
 from mindspore.mint import distributed
 from mindspore.ops.auto_generate.gen_ops_prim import FlashAttentionScore, FlashAttentionScoreGrad
 
-from ms_tune.reference.transformer.parallel import Saved, exchange
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ms_tune.reference.transformer.parallel import Groups, RankGroup
+from ms_tune.reference.transformer.parallel import Groups, RankGroup, Saved, exchange
 
 _LAYOUT = "SBH"
 _JOINED = 3  # axes if heads are concatenated

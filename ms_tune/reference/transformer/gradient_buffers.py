@@ -7,6 +7,7 @@ copy and the result stay until the step's end (core/distributed/param_and_grad_b
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,10 @@ from mindspore import Parameter, Tensor, mint
 from mindspore.common.initializer import initializer
 from mindspore.mint import distributed
 
-from ms_tune.reference.transformer.parallel import sum_over_ranks
+from ms_tune.reference.transformer.parallel import RankGroup, sum_over_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from ms_tune.dialects.job_parts import Optimizer, TrainingConfig
-    from ms_tune.reference.transformer.parallel import RankGroup
 
 _LEAST_BUCKET, _BUCKET_PER_RANK = 40_000_000, 1_000_000  # elements; distributed_data_parallel.py, bucket_size
 

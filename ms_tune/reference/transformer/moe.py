@@ -20,11 +20,10 @@ from mindspore.ops.auto_generate import grouped_matmul_v4
 
 from ms_tune.reference.transformer.linear import ColumnLinear, Linear, RowLinear, cast_to
 from ms_tune.reference.transformer.parallel import exchange, gather, scatter
-from ms_tune.reference.transformer.settings import number_format
+from ms_tune.reference.transformer.settings import NetworkSettings, number_format
 
 if TYPE_CHECKING:
     from ms_tune.dialects.job_parts import Experts
-    from ms_tune.reference.transformer.settings import NetworkSettings
 
 _FUNCTIONS = {
     "gelu": mint.nn.functional.gelu,

@@ -28,6 +28,7 @@ from ms_tune.reference.transformer.context import heads_to_sequence, join_heads
 from ms_tune.reference.transformer.linear import ColumnLinear, Linear, Norm, RowLinear, cast_to
 from ms_tune.reference.transformer.moe import FeedForward, MixtureOfExperts
 from ms_tune.reference.transformer.parallel import (
+    RankGroup,
     Saved,
     cut_sequence,
     gather,
@@ -38,13 +39,11 @@ from ms_tune.reference.transformer.parallel import (
     share_gradient,
     sum_over_ranks,
 )
-from ms_tune.reference.transformer.sharding import Parts, Unsharded
+from ms_tune.reference.transformer.sharding import Parts, Sharder, Unsharded
 
 if TYPE_CHECKING:
     from ms_tune.dialects.stage import Chunk, StageLayer
-    from ms_tune.reference.transformer.parallel import RankGroup
     from ms_tune.reference.transformer.settings import NetworkSettings
-    from ms_tune.reference.transformer.sharding import Sharder
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

@@ -6,10 +6,11 @@ work on gradients of sharded weights is in another file.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import mindspore
-from mindspore import Parameter, Tensor, mint
+from mindspore import Parameter, Tensor, mint, nn
 
 from ms_tune.reference.read import FUSED_ADAMW
 from ms_tune.reference.transformer.gradient_buffers import (
@@ -24,10 +25,6 @@ from ms_tune.reference.transformer.moe import GroupedExperts, SequentialExperts
 from ms_tune.reference.transformer.settings import number_format
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from mindspore import nn
-
     from ms_tune.dialects.job_parts import TrainingConfig
     from ms_tune.planning.schedule import PipelinePass
     from ms_tune.reference.transformer.parallel import Groups

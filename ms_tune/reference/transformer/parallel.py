@@ -6,6 +6,7 @@ inverse collective. Activations are ``(sequence, batch, …)``, so parts of a se
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,8 +16,6 @@ from mindspore.communication import create_group
 from mindspore.mint import distributed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ms_tune.reference.job import RankGroups
 
 

@@ -15,21 +15,18 @@ as called by MindFormers 2.1: no fused communication, ``reduce_dtype`` float32, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import mindspore
-from mindspore import mint
+from mindspore import Parameter, Tensor, mint
 from mindspore.mint import distributed
 
 from ms_tune.reference.transformer.linear import cast_to
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mindspore import Parameter, Tensor
-
     from ms_tune.reference.transformer.parallel import RankGroup
 
 

@@ -16,6 +16,7 @@ MindFormers 2.1 (``pynative/base_models/gpt/parallelize.py``) and their calls in
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -28,15 +29,12 @@ from ms_tune.reference.transformer.gradient_buffers import make_zeros
 from ms_tune.reference.transformer.linear import cast_to
 from ms_tune.reference.transformer.moe import GroupedExperts, SequentialExperts
 from ms_tune.reference.transformer.optimizer import clone_narrow, make_adamw, squared_norm
-from ms_tune.reference.transformer.parallel import RankGroup
+from ms_tune.reference.transformer.parallel import Groups, RankGroup
 from ms_tune.reference.transformer.reduction import Reducer, ShardedWeight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from ms_tune.dialects.job_parts import TrainingConfig
     from ms_tune.planning.schedule import PipelinePass
-    from ms_tune.reference.transformer.parallel import Groups
 
 # core/pipeline_parallel/scheduler.py of HyperParallel, `add_fsdp_unshard_reshard`: the number of chunks that are whole at once.
 _ACTIVE_CHUNKS = 3

@@ -10,14 +10,10 @@ import ast
 import keyword
 import operator
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
-from ms_tune.source.shell.values import text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from ms_tune.source.shell.values import Piece, Pieces, Value
+from ms_tune.source.shell.values import Piece, Pieces, Value, text_of
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})")
 # For each operator, the permitted signs of the difference between the two numbers.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ms_tune.facts.launchers import find_launcher, is_wrapper
 from ms_tune.facts.query import load
@@ -21,6 +22,8 @@ from ms_tune.source.shell.syntax import (
     Assign,
     Command,
     CommandKind,
+    File,
+    Redirection,
     Script,
     ScriptPlace,
     Substitution,
@@ -30,6 +33,7 @@ from ms_tune.source.shell.syntax import (
 from ms_tune.source.shell.values import (
     Argument,
     Piece,
+    Pieces,
     Reason,
     ShellState,
     Unknown,
@@ -40,12 +44,6 @@ from ms_tune.source.shell.values import (
     text_of,
     unknown_piece,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ms_tune.source.shell.syntax import File, Redirection
-    from ms_tune.source.shell.values import Pieces
 
 MAX_CALLS = 16  # nested functions and files
 

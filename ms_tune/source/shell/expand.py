@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from ms_tune.source.shell.calculate import calculate, change_text, read_pattern
-from ms_tune.source.shell.syntax import Arithmetic, Parameter, QuotedText, ScriptPlace, Word
+from ms_tune.source.shell.syntax import Arithmetic, Parameter, Part, QuotedText, ScriptPlace, Substitution, Word
 from ms_tune.source.shell.values import (
     FROM_OUTSIDE,
     Argument,
@@ -28,12 +29,6 @@ from ms_tune.source.shell.values import (
     text_of,
     unknown_piece,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import TypeGuard
-
-    from ms_tune.source.shell.syntax import Part, Substitution
 
 MAX_SIZE = 40_000  # characters and pieces per value
 MAX_WORK = 400_000  # characters and pieces of all values of a script together

@@ -7,11 +7,12 @@ inside and after it. Every known value is therefore the value in bash, regardles
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from ms_tune.source.shell.calculate import combine_answers, evaluate_test, matches_pattern, read_pattern
 from ms_tune.source.shell.commands import DONE, UNCLEAR, CommandFollower, Flow, Outcome, Streams
-from ms_tune.source.shell.syntax import Command, CommandKind, ScriptPlace, Word
+from ms_tune.source.shell.syntax import Command, CommandKind, File, ScriptPlace, Word
 from ms_tune.source.shell.values import (
     Reason,
     ShellState,
@@ -22,11 +23,6 @@ from ms_tune.source.shell.values import (
     plain_value,
     text_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ms_tune.source.shell.syntax import File
 
 MAX_STEPS = 20_000  # commands that are followed
 MAX_DEPTH = 80  # nested commands

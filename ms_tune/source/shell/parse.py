@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from ms_tune.facts.query import load
 from ms_tune.source.shell.syntax import (
@@ -15,6 +15,7 @@ from ms_tune.source.shell.syntax import (
     Assign,
     Command,
     CommandKind,
+    File,
     QuotedText,
     Redirection,
     Script,
@@ -22,11 +23,6 @@ from ms_tune.source.shell.syntax import (
     Word,
     WordReader,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ms_tune.source.shell.syntax import File
 
 _RESERVED = frozenset(load("bash")["reserved"])
 _CLOSERS = frozenset(("then", "else", "elif", "fi", "do", "done", "esac", "}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from math import prod
@@ -10,21 +11,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError, closest, nearby, reason_of
-from ms_tune.facts.launchers import find_launcher, is_wrapper, launcher_of_module
+from ms_tune.facts.launchers import Launcher, find_launcher, is_wrapper, launcher_of_module
 from ms_tune.source.shell.follow import Follower
 from ms_tune.source.shell.parse import parse
-from ms_tune.source.shell.syntax import Assign, CommandKind, File, Parameter, QuotedText, Word
-from ms_tune.source.shell.values import Reason
+from ms_tune.source.shell.syntax import (
+    Assign,
+    Command,
+    CommandKind,
+    File,
+    Parameter,
+    Part,
+    QuotedText,
+    ScriptPlace,
+    ShellSyntaxError,
+    Word,
+)
+from ms_tune.source.shell.values import Argument, Pieces, Reason, Unknown
 from ms_tune.source.yaml import decode
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from ms_tune.facts.launchers import Launcher
     from ms_tune.source.shell.commands import Started
-    from ms_tune.source.shell.syntax import Command, Part, ScriptPlace, ShellSyntaxError
-    from ms_tune.source.shell.values import Argument, Pieces, Unknown
 
 MAX_BYTES = 1024**2
 MAX_FILES = 32

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ms_tune.source.shell.expand import Expander
-from ms_tune.source.shell.syntax import NAME, Assign, QuotedText, Word
+from ms_tune.source.shell.syntax import NAME, Assign, QuotedText, ScriptPlace, Word
 from ms_tune.source.shell.values import (
     Argument,
     Piece,
+    Pieces,
     Reason,
     Unknown,
     Value,
@@ -18,12 +20,6 @@ from ms_tune.source.shell.values import (
     text_of,
     unknown_piece,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ms_tune.source.shell.syntax import ScriptPlace
-    from ms_tune.source.shell.values import Pieces
 
 # Commands that set the variables named in their arguments.
 READING = frozenset(("read", "mapfile", "readarray", "getopts", "printf", "let", "wait"))

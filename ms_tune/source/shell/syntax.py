@@ -11,13 +11,12 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from ms_tune.source.yaml_nodes import Document
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ms_tune.diagnostics import Location
 
 MAX_DEPTH = 60

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from ms_tune.facts.query import load
-from ms_tune.source.shell.syntax import ScriptPlace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ms_tune.source.shell.syntax import Command
+from ms_tune.source.shell.syntax import Command, ScriptPlace
 
 # Variables set by bash or its caller: a default after one of these is only a guess.
 FROM_OUTSIDE = frozenset(load("bash")["from_outside"])

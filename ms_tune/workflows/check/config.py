@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import join, quote
 
 from ms_tune.diagnostics import Severity
-from ms_tune.dryrun.prepare import limit_before, load_config
+from ms_tune.dryrun.prepare import LoadedConfig, limit_before, load_config
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect, SizeOrigin
 from ms_tune.errors import ConfigError, MsTuneError, UnknownSizesError, UnsupportedError, UsageError
-from ms_tune.estimate.memory import Outlook
+from ms_tune.estimate.memory import Estimate, Outlook
 from ms_tune.estimate.parameters import count_parameters
-from ms_tune.fit.job import read_job
-from ms_tune.job import load_job
+from ms_tune.fit.job import PlannedJob, read_job
+from ms_tune.job import Job, load_job
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
@@ -25,14 +26,8 @@ from ms_tune.workflows.check.result import Assumptions, Matter, Overview, Sizes,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from ms_tune.dialects import LayerPlan
-    from ms_tune.dryrun.prepare import LoadedConfig
     from ms_tune.dryrun.task import Observer
-    from ms_tune.estimate.memory import Estimate
-    from ms_tune.fit.job import PlannedJob
-    from ms_tune.job import Job
     from ms_tune.lint.result import LintReport
 
 _NAMES = ("model_type", "model_name", "type", "arch")

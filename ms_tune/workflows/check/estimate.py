@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 from ms_tune.dialects.mindformers.read import has_whole_vocabulary, shards_accumulated_gradients
 from ms_tune.dialects.stage import with_prediction
-from ms_tune.dryrun.prepare import prepare_run
-from ms_tune.dryrun.request import Setting
+from ms_tune.dryrun.prepare import LoadedConfig, prepare_run
+from ms_tune.dryrun.request import PreparedRun, Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
-from ms_tune.estimate.flops import require_widths
+from ms_tune.estimate.flops import Widths, require_widths
 from ms_tune.estimate.memory import (
     Estimate,
     LiveLayers,
     Outlook,
     RankShare,
+    StageEstimate,
     estimate_stage,
     layer_activations,
     logits_bytes,
@@ -25,30 +27,23 @@ from ms_tune.estimate.memory import (
 )
 from ms_tune.estimate.persistent import StaticSharing
 from ms_tune.estimate.static import StaticMemory, StaticModel, estimate_static_memory
-from ms_tune.fit.job import layer_offset_or_none, read_job, read_present_plan
+from ms_tune.fit.job import PlannedJob, layer_offset_or_none, read_job, read_present_plan
 from ms_tune.fit.layouts import is_sequence_parallel, layout_keys, read_layout
 from ms_tune.normalize.sapp_lists import SappLists
 from ms_tune.planning.table import cells_of
 from ms_tune.records import Record
-from ms_tune.text import msg
+from ms_tune.text import Message, msg
 from ms_tune.units import short_gib
 from ms_tune.workflows.check.result import Suggestion
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from numpy.typing import NDArray
 
     from ms_tune.diagnostics import KeyPath
-    from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.dryrun.request import PreparedRun
-    from ms_tune.estimate.flops import Widths
-    from ms_tune.estimate.memory import StageEstimate
-    from ms_tune.fit.job import PlannedJob
     from ms_tune.planning.costs import Costs
-    from ms_tune.text import Message
     from ms_tune.verdict.limit import Limit
 
 

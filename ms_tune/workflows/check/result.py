@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from ms_tune.diagnostics import Severity
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ms_tune.diagnostics import Fix, KeyPath, Severity
 from ms_tune.errors import ExitCode
-from ms_tune.estimate.memory import Outlook
+from ms_tune.estimate.memory import Estimate, Outlook
 from ms_tune.records import Record
-from ms_tune.verdict.outcome import Fit
+from ms_tune.verdict.outcome import Fit, Verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from ms_tune.diagnostics import Fix, KeyPath
     from ms_tune.dryrun.request import Split
     from ms_tune.enums import SizeOrigin
-    from ms_tune.estimate.memory import Estimate
     from ms_tune.text import Message
-    from ms_tune.verdict.outcome import Verdict
 
 
 class Subject(Record):

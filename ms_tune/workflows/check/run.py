@@ -14,6 +14,7 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 from ms_tune.workflows.check.base import compare_configs, text_at
 from ms_tune.workflows.check.config import (
+    InspectedConfig,
     OverviewRequest,
     complete_overview,
     config_overview,
@@ -26,7 +27,6 @@ from ms_tune.workflows.check.result import Overview, Subject
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
-    from ms_tune.workflows.check.config import InspectedConfig
 
 _ONLY_CHECKED = "MindSpeed-MM"
 

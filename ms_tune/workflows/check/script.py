@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
@@ -14,15 +16,17 @@ from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.estimate.megatron import megatron_stage
 from ms_tune.estimate.memory import Estimate
 from ms_tune.job import no_model_config
-from ms_tune.job.script import ScriptJob
-from ms_tune.lint.result import LintRequest
+from ms_tune.job.script import ScriptJob, TrainingJob
+from ms_tune.lint.result import LintReport, LintRequest
 from ms_tune.lint.runner import lint_files
-from ms_tune.normalize.script import normalize_script
+from ms_tune.normalize.script import ProgramPlan, normalize_script
 from ms_tune.source.shell.read import find_above
 from ms_tune.text import Message, msg
 from ms_tune.verdict.outcome import no_verdict
 from ms_tune.workflows.check.base import compare_scripts, text_at
 from ms_tune.workflows.check.config import (
+    InspectedConfig,
+    OverviewRequest,
     complete_overview,
     config_overview,
     inspect_config,
@@ -32,17 +36,10 @@ from ms_tune.workflows.check.config import (
 from ms_tune.workflows.check.result import Assumptions, Overview, StageVerdict, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.megatron.arguments import ProgramArguments
     from ms_tune.dryrun.task import Observer
-    from ms_tune.job.script import TrainingJob
-    from ms_tune.lint.result import LintReport
-    from ms_tune.normalize.script import ProgramPlan
     from ms_tune.verdict.limit import Limit
-    from ms_tune.workflows.check.config import InspectedConfig, OverviewRequest
 
 
 def check_script(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ms_tune.facts.migration import callback_row
-from ms_tune.workflows.migrate.draft import apply_row, apply_table, require_sequence_parallel, why
+from ms_tune.workflows.migrate.draft import MigrationDraft, apply_row, apply_table, require_sequence_parallel, why
 from ms_tune.workflows.migrate.model import (
     apply_defaults,
     apply_layers,
@@ -15,9 +15,6 @@ from ms_tune.workflows.migrate.model import (
     is_served,
     refuse_model,
 )
-
-if TYPE_CHECKING:
-    from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _LARGEST = 1 << 48
 _GENERATED, _MASK = "BlendedMegatronDatasetDataLoader", "create_compressed_eod_mask"

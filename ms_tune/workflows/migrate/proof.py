@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from ms_tune.job import Job
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.normalize.script import normalize_script
-from ms_tune.source.yaml import parse_source, source_of, yaml_text
+from ms_tune.source.yaml import SourceFile, parse_source, source_of, yaml_text
 from ms_tune.text import msg
 from ms_tune.units import gib
 from ms_tune.workflows.migrate.from_mindformers import global_batch
@@ -28,10 +29,7 @@ from ms_tune.workflows.migrate.model import differing_fields, is_served
 from ms_tune.workflows.migrate.result import Fate, MigrationVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ms_tune.dialects import LayerPlan, LayerSpec
-    from ms_tune.source.yaml import SourceFile
     from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _SECONDS = 300

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError
@@ -24,10 +24,6 @@ from ms_tune.workflows.migrate.from_mindspeed import arguments_of, decide_megatr
 from ms_tune.workflows.migrate.proof import prove, with_folder
 from ms_tune.workflows.migrate.result import Migration
 from ms_tune.workflows.migrate.write import write_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 
 _DECIDES: Mapping[Dialect, Callable[[MigrationDraft], None]] = {
     Dialect.MINDFORMERS: decide_mindformers,

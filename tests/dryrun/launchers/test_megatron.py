@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +13,6 @@ from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dryrun.launchers.arguments import OptionWords
 from ms_tune.dryrun.launchers.megatron import EACH_RANK, simulation_arguments, write_data, write_packed, write_tokenizer
 from ms_tune.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BASE = (
     "--num-layers 28 --micro-batch-size 1 --global-batch-size 64 --seq-length 128 --train-iters 2000 --padded-vocab-size 999 "

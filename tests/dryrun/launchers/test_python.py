@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +12,6 @@ from ms_tune.cli.main import main
 from ms_tune.dryrun import command as room
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore, find_mindspore
 from ms_tune.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def interpreter(folder: Path, prints: str) -> str:

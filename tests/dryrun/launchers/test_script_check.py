@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,6 @@ from ms_tune.dryrun import command as room
 from ms_tune.dryrun import machine as check
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore
 from tests.dryrun.test_stack import PARTS, llm, package
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ARGUMENTS = "--pipeline-model-parallel-size 2 --num-layers 4 --micro-batch-size 1 --padded-vocab-size 100"
 PROGRAM = (

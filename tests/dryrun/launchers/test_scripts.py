@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ from tests.dryrun.fakes import GIB, HEADER, STATISTICS, row
 from tests.dryrun.launching import hear_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Script = Callable[..., tuple[int, dict[str, Any], str]]
 
 pytestmark = (

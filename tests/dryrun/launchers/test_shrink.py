@@ -6,8 +6,8 @@ import json
 import random
 import re
 from collections import Counter
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +18,6 @@ from ms_tune.errors import UsageError
 from tests.kinds import labels
 from tests.oracle.make_megatron_layers import FILE
 from tests.oracle.megatron_cases import ALWAYS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FULL = "--recompute-granularity full"
 BY_RANK = f"{FULL} --recompute-method block --recompute-num-layers 3 --enable-recompute-layers-per-pp-rank"

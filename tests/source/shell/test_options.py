@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import pytest
 
 from ms_tune.dialects.megatron.arguments import ParserFault, ProgramArguments, command_of, refused
-from ms_tune.facts.megatron import UNREAD, definitions, names, names_by_dest, unregistered
+from ms_tune.facts.megatron import UNREAD, Definition, definitions, names, names_by_dest, unregistered
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.shell.read import read_launches
-
-if TYPE_CHECKING:
-    from ms_tune.facts.megatron import Definition
 
 RELEASES = ("2.0", "2.1", "26.1")
 _TYPES = {"int": int, "float": float, "str": str, "bool": bool}

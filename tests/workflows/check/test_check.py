@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ConfigError, ExitCode, UsageError
-from ms_tune.estimate.memory import Outlook
+from ms_tune.estimate.memory import Estimate, Outlook, StageEstimate
 from ms_tune.facts.query import data_folder
 from ms_tune.fit.job import read_job
 from ms_tune.normalize.sapp_lists import SappLists
@@ -28,17 +29,11 @@ from ms_tune.units import MIB
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import Need, UntracedNeeds, judge, no_verdict
 from ms_tune.workflows.check.base import changed_since, compare_configs, compare_scripts, text_at
-from ms_tune.workflows.check.config import OverviewRequest, inspect_config
+from ms_tune.workflows.check.config import InspectedConfig, OverviewRequest, inspect_config
 from ms_tune.workflows.check.estimate import estimate_job
-from ms_tune.workflows.check.result import StageVerdict
+from ms_tune.workflows.check.result import Blame, MemoryDifference, Overview, StageVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ms_tune.estimate.memory import Estimate, StageEstimate
-    from ms_tune.workflows.check.config import InspectedConfig
-    from ms_tune.workflows.check.result import Blame, MemoryDifference, Overview
-
     Screen = Callable[..., tuple[int, str, str]]
 
 TEMPLATES = data_folder("yaml_templates")

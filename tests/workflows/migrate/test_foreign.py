@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -15,15 +15,10 @@ from ms_tune.facts.migration import unset_rows
 from ms_tune.facts.query import data_folder, served
 from ms_tune.source.yaml import load_source, source_of
 from ms_tune.workflows.migrate.draft import list_leaves
-from ms_tune.workflows.migrate.result import Fate
+from ms_tune.workflows.migrate.result import Fate, Migration
 from ms_tune.workflows.migrate.run import migrate_script
 from tests.jobs import migrate_source
 from tests.workflows.migrate.test_migrate import at, fates, untold
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ms_tune.workflows.migrate.result import Migration
 
 SCRIPT = """\
 LAYERS=8

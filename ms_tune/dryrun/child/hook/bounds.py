@@ -10,14 +10,13 @@ import contextlib
 import importlib
 import math
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import reads
 from .support import note, put_around
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from .support import HookedProcess
 
 _MOST = 50  # places that are recorded

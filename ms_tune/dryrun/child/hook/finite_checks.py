@@ -11,13 +11,11 @@ import functools
 import json
 import math
 import operator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .support import put_around
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 NAME = "_ms_tune_known"  # the attribute of a tensor with the one value of all its elements
 

@@ -13,13 +13,13 @@ import ctypes
 import functools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .support import put_around
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
 
 MARKS = "forks"  # a folder of files, each named by a process ID

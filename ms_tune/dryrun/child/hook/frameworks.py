@@ -14,16 +14,14 @@ import importlib
 import inspect
 import math
 import os
-from types import SimpleNamespace
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from . import bounds, finite_checks
 from .support import put_around, report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-
     from .support import HookedProcess
 
 _DEVICES, _DEFAULT = "MS_TUNE_DEVICES", 8  # as set by the launcher; a node of Atlas 800T A2 has eight

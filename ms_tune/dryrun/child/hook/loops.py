@@ -14,11 +14,11 @@ import functools
 import inspect
 import linecache
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
 EXIT_CODE = 2

@@ -21,6 +21,7 @@ import re
 import shutil
 import signal
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -28,7 +29,6 @@ from . import forks, runtime, support
 from .support import RECORD, HookedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType, TracebackType
 
 FOLDER = "MS_TUNE_TRACES"  # the variable with the folder of all processes of a program

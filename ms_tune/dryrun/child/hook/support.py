@@ -12,11 +12,11 @@ import importlib.util
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
 
 # The module after whose import a change is made, and the function of `frameworks` that makes it.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from hyper_parallel import _refused
 from mindspore import nn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def checkpoint_wrapper(

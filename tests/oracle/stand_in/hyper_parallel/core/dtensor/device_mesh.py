@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +11,6 @@ from mindspore.communication import create_group, get_rank
 from mindspore.ops.communication import set_comm_ops_inplace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from numpy.typing import NDArray
 
 _FAKE = "fake"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import mindspore
 from hyper_parallel import _refused
-from hyper_parallel.core.dtensor.placement_types import Shard
+from hyper_parallel.core.dtensor.placement_types import Placement, Shard
 from mindspore import Tensor, mint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hyper_parallel.core.dtensor.device_mesh import DeviceMesh
-    from hyper_parallel.core.dtensor.placement_types import Placement
 
 
 class DTensor(Tensor):  # type: ignore[misc] # MindSpore has no types

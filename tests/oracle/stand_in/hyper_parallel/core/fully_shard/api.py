@@ -5,18 +5,16 @@ HyperParallel's behaviour over several ranks is not here: a comparison would onl
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import mindspore
 from hyper_parallel.core.dtensor.dtensor import DTensor
-from mindspore import Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn, ops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from hyper_parallel.core.dtensor.device_mesh import DeviceMesh
-    from mindspore import Parameter
 
 
 @dataclass(frozen=True)
