@@ -24,11 +24,6 @@ def json_text(value: object, indent: int | None = None, default: Callable[[objec
     """Return a value as JSON text; without an indentation also without spaces.
 
     Infinite numbers and NaN, which JSON lacks, become ``null``. Lone surrogates are escaped.
-
-    Args:
-        value: The value to encode.
-        indent: Spaces per level; None for one line.
-        default: Converts values that JSON has no form for.
     """
     separators = (",", ":") if indent is None else None
 

@@ -156,10 +156,7 @@ class NoTraceError(TraceError):
 def closest(name: str, known: Iterable[str], least: float = 0.6) -> str:
     """Return the known name most similar to this one, or an empty text; for hints.
 
-    Args:
-        name: The name as written.
-        known: The valid names.
-        least: The least similarity, from 0 to 1 (``difflib.SequenceMatcher.ratio``).
+    ``least`` is the least similarity, from 0 to 1 (``difflib.SequenceMatcher.ratio``).
     """
     return _closest(name, frozenset(known), least)
 
@@ -203,11 +200,7 @@ def reason_of(error: Exception) -> Message | str:
 
 
 def nearby(path: Path) -> Message:
-    """Return a hint for a file that does not exist: a similar name in its folder, or the folder that was searched.
-
-    Args:
-        path: The path as the user wrote it.
-    """
+    """Return a hint for a file that does not exist: a similar name in its folder, or the folder that was searched."""
     folder = path.parent
     try:
         if path.is_symlink():

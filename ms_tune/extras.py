@@ -35,17 +35,7 @@ def need(command: str, extra: str, module: str) -> None:
 
 
 def refuse(command: str, extra: str, module: str) -> NoReturn:
-    """Raise an error naming the package that a command needs, and how to install it.
-
-    Args:
-        command: The user's command, such as ``ms-tune memory --html``.
-        extra: The extras that provide the package, in pip's notation: ``dryrun`` or ``dryrun,report``.
-        module: The module that cannot be imported.
-
-    Raises:
-        MissingExtraError: In all cases except the next.
-        UnsupportedError: The extra `dryrun` has no wheels for this Python.
-    """
+    """Raise an error naming the package that a command needs, and how to install it."""
     line, origin_known = install_line(extra)
     if "dryrun" in extra and sys.version_info[:2] not in _MINDSPORE_PYTHONS:
         first, last = (".".join(map(str, _MINDSPORE_PYTHONS[end])) for end in (0, -1))

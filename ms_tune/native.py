@@ -34,9 +34,6 @@ def cache_root() -> Path:
 
     It is ``MS_TUNE_CACHE``, else ``$XDG_CACHE_HOME/ms-tune``, else ``~/.cache/ms-tune``; if that is not writable, a
     folder of this user in the system's temporary folder.
-
-    Raises:
-        StandInBuildError: None of them is writable.
     """
     chosen = os.environ.get("MS_TUNE_CACHE")
     if chosen:
@@ -72,11 +69,6 @@ def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable
 
     The build uses a sibling folder that is renamed when complete, under a lock that the kernel releases if its owner
     dies. So a reader sees the whole folder or nothing; the next build removes leftovers of a killed one.
-
-    Args:
-        folder: The folder to build; its parent is created.
-        build: Fills the empty folder that it is given.
-        on_wait: Called once if another process is building the same folder.
     """
     if is_complete(folder):
         return folder
@@ -166,15 +158,7 @@ def find_compilers() -> tuple[Compiler, ...]:
 def compile_library(
     source: Path, output: Path, environment: dict[str, str], flags: tuple[str, ...] = _FLAGS
 ) -> Compiler:
-    """Compile one C file into a shared library with the first compiler that can.
-
-    Returns:
-        The compiler that succeeded.
-
-    Raises:
-        StandInBuildError: There is no compiler, or all of them failed.
-        OSError: The disk is full, or the file exceeds the size limit (``ulimit -f``).
-    """
+    """Compile one C file into a shared library with the first compiler that can, and return that compiler."""
     compilers = find_compilers()
     if not compilers:
         raise StandInBuildError(msg("dryrun.build.no-compiler"), msg("dryrun.build.no-compiler.hint"))

@@ -62,17 +62,11 @@ class Text(Record):
 
 
 class Message(Record):
-    """A text with its parameters. A parameter may itself be a message.
+    """A text with its parameters. A parameter may itself be a message."""
 
-    Args:
-        id: The id of the text; empty for a text of a checklist.
-        params: Its parameters.
-        own_text: The text of a checklist; its counted nouns are not adapted.
-    """
-
-    id: str
-    params: Mapping[str, object]
-    own_text: Text | None = None
+    id: str  # the id of the text; empty for a text of a checklist
+    params: Mapping[str, object]  # its parameters
+    own_text: Text | None = None  # the text of a checklist; its counted nouns are not adapted
 
     @property
     def text(self) -> Text:
@@ -94,21 +88,13 @@ def msg(text_id: str, /, **params: object) -> Message:
 
 @cache
 def texts_of(room: str) -> Mapping[str, Mapping[str, str | list[str]]]:
-    """Return all texts of one room from its file.
-
-    Raises:
-        OSError: The room does not exist.
-    """
+    """Return all texts of one room from its file."""
     texts: dict[str, dict[str, str | list[str]]] = json.loads((_FOLDER / f"{room}.json").read_bytes())
     return texts
 
 
 def lookup(text_id: str) -> Text:
-    """Return the text with this id.
-
-    Raises:
-        KeyError: The text does not exist; a defect of ms-tune, not the user's fault.
-    """
+    """Return the text with this id."""
     try:
         text = texts_of(text_id.partition(".")[0])[text_id]
     except OSError as error:

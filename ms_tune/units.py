@@ -21,9 +21,6 @@ def parse_size(text: str) -> int:
     """Return the bytes of a text such as ``64GB``, ``64GiB``, ``58 G``, ``512MB`` or ``1024B``.
 
     A number without a unit is rejected: users write ``64`` for GiB, but it would mean bytes.
-
-    Raises:
-        ValueError: The text is not a size, or the size is zero.
     """
     match = re.fullmatch(_SIZE, text, re.IGNORECASE)
     size = int(float(match[1]) * _UNITS[match[2].upper()]) if match and (match[2] or match[3]) else 0

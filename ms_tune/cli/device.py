@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 def add_device_arguments(parser: Parser, *limit: str) -> None:
     """Add ``--chip``, ``--device-memory``, ``--reserve`` and ``--allow-tight``.
 
-    Args:
-        parser: The parser of a command.
-        limit: Names of a further option that sets the limit itself, if the command has one.
+    ``limit`` names a further option that sets the limit itself.
     """
     which = parser.add_mutually_exclusive_group()
     parser.option("--device-memory", "verdict.help.device-memory", type=parser.size, metavar="SIZE", into=which)

@@ -128,11 +128,7 @@ class _TreeProgress(ExitStack):
 
 
 def _read_request(arguments: Namespace) -> LintRequest:
-    """Return the request; without files, the current folder is checked.
-
-    Raises:
-        UsageError: Two options exclude each other.
-    """
+    """Return the request; without files, the current folder is checked."""
     if not arguments.files and not arguments.env_from_process:
         arguments.files = ["."]
     has_stdin = str(STDIN) in arguments.files

@@ -140,20 +140,13 @@ class OutputStream:
 
     A closed pipe (``ms-tune lint ... | head``) is not an error and does not change the exit code: further output is
     dropped.
-
-    Args:
-        stream: The real stream; None if the process started without one.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write a text.
-
-        Raises:
-            UsageError: The text cannot be written.
-        """
+        """Write a text."""
         if self._stream is None:
             raise UsageError(msg("cli.stdout.closed"))
         try:
@@ -163,11 +156,7 @@ class OutputStream:
             return len(text)
 
     def flush(self) -> None:
-        """Write the buffered text.
-
-        Raises:
-            UsageError: The text cannot be written.
-        """
+        """Write the buffered text."""
         try:
             if self._stream is not None:
                 self._stream.flush()

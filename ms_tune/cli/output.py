@@ -32,9 +32,7 @@ _SHORT, _STEP = 90.0, 5  # the time left is given in seconds up to this value, r
 class ProgressLine(AbstractContextManager["ProgressLine"]):
     """A progress line on standard error, rewritten on a terminal; elsewhere at most one line in ten seconds.
 
-    Args:
-        console: Formats the messages.
-        delay: Seconds before the line appears; shorter work shows none.
+    It appears after ``delay`` seconds; shorter work shows none.
     """
 
     def __init__(self, console: Console, delay: float = 0.0) -> None:
@@ -166,13 +164,7 @@ def without_native_output() -> Iterator[None]:
 
 
 def refuse_options(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:
-    """Raise :class:`UsageError` if an option was given that does not apply here.
-
-    Args:
-        arguments: The command line.
-        options: Names of options with their default values.
-        text_id: The error message, with a parameter ``options``.
-    """
+    """Raise :class:`UsageError` if an option was given that does not apply here."""
     given = [name for name, default in options.items() if getattr(arguments, name) != default]
     if given:
         raise UsageError(msg(text_id, options=", ".join(f"--{name.replace('_', '-')}" for name in given)))

@@ -80,14 +80,7 @@ class _HelpAll(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser with help and error messages in one language.
-
-    Args:
-        prog: The program or command as the user typed it.
-        language: The language of the messages.
-        description: The text ID of the introduction.
-        epilog: The text ID of the end (examples), if there is one.
-    """
+    """Argument parser with help and error messages in one language."""
 
     def __init__(self, prog: str, language: Language, description: str, epilog: str | None = None) -> None:
         self.language = language
@@ -312,11 +305,7 @@ def list_commands(tr: Callable[..., str]) -> str:
 
 
 def fit_to_terminal(text: str) -> str:
-    """Wrap a help text to the terminal's width; comments of examples continue below themselves or on their own line.
-
-    Args:
-        text: The text, formatted for 100 columns.
-    """
+    """Wrap a help text to the terminal's width; comments of examples continue below themselves or on their own line."""
     if not folds():
         return text
     return "\n".join(part for line in text.split("\n") for part in _fit_line(line, terminal_width()))

@@ -119,17 +119,7 @@ class Failure(Record):
 
 
 class FrameworkStop(Exception):  # noqa: N818 - it represents an exception of the framework, not an error of ms-tune
-    """An exception that the framework would raise, passed from the rule that predicts it to the plan or check that reports it.
-
-    Args:
-        exception: Class of the framework's exception, or :data:`ENDLESS_LOOP`.
-        text: The exception's own text.
-        why: An explanation that the exception's text lacks.
-        rule: ID of the check that reports it, or empty.
-        path: The setting at fault.
-        message: Which of that check's messages applies.
-        params: The message's parameters.
-    """
+    """An exception that the framework would raise, passed from the rule that predicts it to the plan or check that reports it."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - the fields of the exception and of the check
         self,
@@ -251,12 +241,7 @@ def unmatched_cells(
 ) -> Diagnostic | None:
     """Report the (chunk, stage) cells for whose layers a pattern is set but matches nothing, if any.
 
-    Args:
-        key: The setting.
-        pattern: The pattern.
-        found: Whether it matches anything, for each (chunk, stage, layer) that it is set for.
-        everywhere: Whether it is set for all layers; it then probably targets only those with the operator (severity
-            info).
+    If the pattern is set ``everywhere``, it probably targets only layers with the operator (severity info).
     """
     missed: dict[tuple[int, int], list[int]] = {}
     for chunk, stage, layer in found:
@@ -302,11 +287,7 @@ def failure_of(stop: FrameworkStop, layer: int | None = None) -> Failure:
 def failure_problem(step: str, framework: str, stop: FrameworkStop, remark: Message | None = None) -> Diagnostic:
     """Build the problem that reports a failure.
 
-    Args:
-        step: The framework's activity; last part of the text ID ``plans.step.*`` and prefix of the problem's ID.
-        framework: The framework's name.
-        stop: What it raised.
-        remark: Advice for the author in addition to the exception.
+    ``step`` is the last part of the text ID ``plans.step.*``, and the prefix of the problem's ID.
     """
     what = f"{stop.exception}: {stop.text}" if stop.text else stop.exception
     if stop.exception == ENDLESS_LOOP:
@@ -330,10 +311,6 @@ def second_name(own: str, field: Field) -> Diagnostic:
 
     No layers are placed by then; the plan that would follow is reported all the same. Seen in MindFormers 1.7 to 2.1
     (``parallel_core/config_converter.py``): 'Mapping Conflicts', up to 1.8 'Multiple Config'.
-
-    Args:
-        own: The name that the class itself uses.
-        field: The name in the config, see :meth:`ms_tune.facts.models.ModelConfig.clashes`.
     """
     message = msg("normalize.second-name", own=own, second=(field.path or (field.name,))[-1])
     return Diagnostic("second-name", Severity.ERROR, message, msg("normalize.second-name.hint", own=own))
@@ -343,11 +320,7 @@ MOST_LAYERS = 100_000  # upper bound for layer numbers when a range is expanded
 
 
 def parse_specs(specs: Any) -> list[int]:  # noqa: ANN401 - the unchecked value of the config
-    """Return the layers of a possibly unchecked list such as ``['0-2', 5]``, in ascending order.
-
-    Raises:
-        FrameworkStop: An entry is not a number or range.
-    """
+    """Return the layers of a possibly unchecked list such as ``['0-2', 5]``, in ascending order."""
     found: set[int] = set()
     for spec in specs or ():
         first, last = _parse_spec(str(spec).strip())

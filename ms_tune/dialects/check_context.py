@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 class CheckContext:
     """The config that a check examines.
 
-    Args:
-        job: The config's job: of the file alone or merged with its base files, as the check requests.
-        options: Options that the checklist passes to the check's function.
-        refused: Returns whether checks of other modules found an error, or, with IDs as arguments, whether those checks
-            found anything.
+    ``refused`` returns whether checks of other modules found an error, or, with IDs as arguments, whether those checks found anything.
     """
 
     def __init__(self, job: JobView, options: Mapping[str, Any], refused: Callable[..., bool] = bool) -> None:
@@ -124,30 +120,20 @@ class CheckContext:
 
 
 class Violation(Record):
-    """A violation that a check found in a config.
+    """A violation that a check found in a config."""
 
-    Args:
-        path: The key path that is wrong.
-        message: Which of the check's messages applies.
-        params: The message's parameters, in addition to ``key``, ``path`` and ``value``.
-        at_key: Whether to point at the key; else at the value.
-        span: The location, if it differs from that of ``path``.
-        related: Other relevant key paths, each with the message that explains it.
-        related_spans: The same for locations without a key path.
-        changes: The fix, if the check itself knows it; otherwise the checklist's ``fix`` applies.
-        safe: Whether ``changes`` certainly keep the author's intention.
-        is_certain: Whether the repository around the file cannot make it right; otherwise it is at most a warning.
-    """
-
-    path: KeyPath
-    message: str = "default"
+    path: KeyPath  # the key path that is wrong
+    message: str = "default"  # which of the check's messages applies
+    # The message's parameters, in addition to ``key``, ``path`` and ``value``.
     params: Mapping[str, object] = MappingProxyType({})
-    at_key: bool = False
-    span: Location | None = None
-    related: tuple[tuple[KeyPath, str], ...] = ()
-    related_spans: tuple[tuple[Location, str], ...] = ()
+    at_key: bool = False  # whether to point at the key; else at the value
+    span: Location | None = None  # the location, if it differs from that of ``path``
+    related: tuple[tuple[KeyPath, str], ...] = ()  # other relevant key paths, each with the message that explains it
+    related_spans: tuple[tuple[Location, str], ...] = ()  # the same for locations without a key path
+    # The fix, if the check itself knows it; otherwise the checklist's ``fix`` applies.
     changes: tuple[ValueChange, ...] = ()
-    safe: bool = False
+    safe: bool = False  # whether ``changes`` certainly keep the author's intention
+    # Whether the repository around the file cannot make it right; otherwise it is at most a warning.
     is_certain: bool = True
 
 
@@ -176,19 +162,11 @@ class CodeSource(SourceFile):
 
     @abstractmethod
     def with_text(self, text: str) -> CodeSource:
-        """Return the same file with another text.
-
-        Raises:
-            ConfigError: The text cannot be parsed.
-        """
+        """Return the same file with another text."""
 
     @abstractmethod
     def fix(self, rule: FixRule, violation: Violation) -> Fix:
-        """Return the fix of a violation, not yet proved.
-
-        Raises:
-            EditRefusedError: The place is not of a form that can be edited safely.
-        """
+        """Return the fix of a violation, not yet proved."""
 
     @abstractmethod
     def proves(self, fixes: Sequence[Fix]) -> bool:

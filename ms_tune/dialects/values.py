@@ -69,20 +69,13 @@ def to_int32(value: object) -> tuple[tuple[int, ...], list[int]]:
     """Return the shape and elements, row by row, of ``numpy.array(value, numpy.int32)``.
 
     Floats are truncated and large numbers wrap around, both silently; a string counts if ``int`` accepts it.
-
-    Raises:
-        FrameworkStop: NumPy raises.
     """
     shape, items = read_array(value)
     return shape, [_to_element(item) for item in items]
 
 
 def read_array(value: object) -> tuple[tuple[int, ...], list[object]]:
-    """Return the shape and elements, row by row, of the array that nested lists form.
-
-    Raises:
-        FrameworkStop: NumPy raises, because the lists are ragged.
-    """
+    """Return the shape and elements, row by row, of the array that nested lists form."""
     shape: tuple[int, ...] = ()
     items = [value]
     while lists := [item for item in items if isinstance(item, (list, tuple))]:
@@ -196,9 +189,6 @@ def check_applied(pattern: object, *, timed: bool) -> None:
     """Raise the exception that the framework raises for a pattern regardless of the layer.
 
     The first segment is matched against the layer's own names, and every layer has some.
-
-    Raises:
-        FrameworkStop: The pattern is not text, or its first segment is not a regular expression.
     """
     first = split_pattern(pattern)[0]
     try:
@@ -216,11 +206,7 @@ def stop_at(segment: str, error: re.error, *, timed: bool) -> NoReturn:
 
 @lru_cache(maxsize=4096)
 def compile_segment(segment: str) -> re.Pattern[str]:
-    """Compile a segment of a pattern, without Python's warnings about style.
-
-    Raises:
-        re.error: It is not a regular expression.
-    """
+    """Compile a segment of a pattern, without Python's warnings about style."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return re.compile(segment)
@@ -245,11 +231,7 @@ def is_risky(segment: str, length: int = 40) -> bool:
 
 
 def full_match(segment: str, name: str) -> bool:
-    """Return whether a segment, as a regular expression, matches a whole name.
-
-    Raises:
-        re.error: It is not a regular expression.
-    """
+    """Return whether a segment, as a regular expression, matches a whole name."""
     if segment == name and segment.isidentifier():
         return True
     expression = compile_segment(segment)
@@ -268,15 +250,7 @@ def drop_excluded(
 
     Each exclude pattern removes only the first such pattern, even if it excludes no layer.
 
-    Args:
-        key: The key of the patterns.
-        patterns: The patterns; removed ones are deleted in place.
-        excludes: The exclude patterns.
-        dropped: Receives a (key, pattern) for each removed one.
-        timed: Whether the release matches with ``regex``.
-
-    Raises:
-        FrameworkStop: A pattern is not text or not a regular expression.
+    Removed ones are deleted in place and added to ``dropped``, with the key; ``timed`` releases match with ``regex``.
     """
     for exclude in excludes:
         segments = split_pattern(exclude)

@@ -181,11 +181,7 @@ def registered(kind: str, release: str, dialect: Dialect) -> frozenset[str]:
 
 
 def releases_registering(classes: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the releases of MindFormers whose registered classes are most like those of a repository, oldest first.
-
-    Args:
-        classes: The kind and the name of each class that it registers; classes unknown to all releases are ignored.
-    """
+    """Return the releases of MindFormers whose registered classes are most like those of a repository, oldest first."""
     kinds = load("registries")["static"]
     known = {
         release: {(kind, name) for kind in kinds for name in registered(kind, release, Dialect.MINDFORMERS)}

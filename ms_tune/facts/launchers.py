@@ -77,19 +77,13 @@ def launcher(name: str) -> Launcher:
 
 
 class Variable(Record):
-    """An environment variable that is documented.
+    """An environment variable that is documented."""
 
-    Attributes:
-        whole: The least and the greatest whole number allowed; None if not all allowed values are documented.
-        items: The names in a value such as ``name:value,name:value``.
-        mindspore: Whether it shows that a file is for MindSpore.
-        instead: For a variable of torch_npu, MindSpore's counterpart or an empty text; None for others.
-    """
-
+    # The least and the greatest whole number allowed; None if not all allowed values are documented.
     whole: tuple[int, int] | None
-    items: tuple[str, ...]
-    mindspore: bool
-    instead: str | None
+    items: tuple[str, ...]  # the names in a value such as ``name:value,name:value``
+    mindspore: bool  # whether it shows that a file is for MindSpore
+    instead: str | None  # for a variable of torch_npu, MindSpore's counterpart or an empty text; None for others
 
 
 @cache

@@ -91,12 +91,7 @@ def names_by_dest(release: str) -> Mapping[str, tuple[str, ...]]:
 def releases_with(part: str, names: frozenset[str]) -> tuple[str, ...]:
     """Return the releases of a repository whose arguments are most like those found in its sources.
 
-    Args:
-        part: The repository: ``MindSpeed-LLM``.
-        names: The arguments that the sources define; those unknown to all releases are ignored.
-
-    Returns:
-        Several releases if these arguments cannot distinguish them; empty if no release has any of them.
+    Several if these arguments cannot distinguish them; empty if no release has any of them.
     """
     facts = load("megatron")
     known: dict[str, set[str]] = {release: set() for release in facts["releases"]}
@@ -131,8 +126,7 @@ def pairs(release: str) -> tuple[Pair, ...]:
 def unregistered(release: str) -> Mapping[str, str]:
     """Return the arguments that a release's sources define but the parser of ``pretrain_gpt.py`` does not know.
 
-    Returns:
-        By name, the ``--ai-framework`` with which the parser does know it; an empty text if none.
+    Each has the ``--ai-framework`` with which the parser does know it; an empty text if none.
     """
     rows = load("megatron")["unregistered"]
     return {row["name"]: row.get("unless", "") for row in rows if release in row["releases"]}

@@ -66,11 +66,7 @@ def all_at(histories: Mapping[str, Mapping[str, Any]], release: str) -> dict[str
 
 
 def data_folder(name: str) -> Path:
-    """Return the folder ``checklists`` or ``yaml_templates``.
-
-    Raises:
-        FileNotFoundError: The installation is incomplete.
-    """
+    """Return the folder ``checklists`` or ``yaml_templates``."""
     for folder in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
         if folder.is_dir():
             return folder
@@ -103,15 +99,7 @@ def default_release(dialect: Dialect) -> str:
 
 
 def release_of(version: str, *dialects: Dialect) -> str:
-    """Return the release that a version such as ``1.9.0`` belongs to.
-
-    Args:
-        version: The version requested by the user.
-        dialects: The dialects, one of which must support it; all if none is given.
-
-    Raises:
-        UnsupportedError: It is not supported.
-    """
+    """Return the release that a version such as ``1.9.0`` belongs to."""
     wanted = dialects or tuple(Dialect)
     for dialect in wanted:
         release = _release_in(version, dialect)
@@ -131,9 +119,6 @@ def release_for(dialect: Dialect, asked: str | None = None) -> Release:
     """Return the release to read a dialect's configs for: the requested one, the installed one, or the default.
 
     If the installed one is not supported, the newest supported release before it is used.
-
-    Raises:
-        UnsupportedError: The requested version is not supported.
     """
     about = load("releases")[dialect.value]
     if asked is not None:

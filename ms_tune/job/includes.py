@@ -32,11 +32,7 @@ _LARGEST_MODEL_CONFIG = 1 << 20
 
 
 def with_bases(source: SourceFile) -> SourceFile:
-    """Return a config with the settings of its ``base_config``.
-
-    Raises:
-        ConfigError: A file is missing, unreadable, outside the user's folders, or includes itself.
-    """
+    """Return a config with the settings of its ``base_config``."""
     if BASE not in source.data:
         return source
     read: list[SourceFile] = []
@@ -91,11 +87,7 @@ def _over(own: dict[Any, Any], base: object, source: SourceFile) -> Any:  # noqa
 
 
 def with_model_folder(source: SourceFile) -> SourceFile:
-    """Return a config with the ``config.json`` of its ``pretrained_model_dir`` attached, if that file exists.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
+    """Return a config with the ``config.json`` of its ``pretrained_model_dir`` attached, if that file exists."""
     folder = model_folder(source.data)
     if folder is None or source.model_config is not None or is_legacy(source.data):
         return source
@@ -106,15 +98,7 @@ def with_model_folder(source: SourceFile) -> SourceFile:
 
 
 def with_model_config(source: SourceFile, given: Path) -> SourceFile:
-    """Return a config with the ``config.json`` that the user named attached, instead of the one in ``pretrained_model_dir``.
-
-    Args:
-        source: A config that reads one.
-        given: The file, or its folder.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
+    """Return a config with the ``config.json`` that the user named attached, instead of the one in ``pretrained_model_dir``."""
     file = given / MODEL_CONFIG if given.is_dir() else given
     return source.replace(model_config=read_model_config(file), read_from=(*source.read_from, file))
 
@@ -148,11 +132,7 @@ def find_model_config(folder: str, config: Path) -> Path | None:
 
 
 def read_model_config(file: Path) -> dict[str, Any]:
-    """Return the content of a model's ``config.json``.
-
-    Raises:
-        ConfigError: The file cannot be read, or is not a JSON object.
-    """
+    """Return the content of a model's ``config.json``."""
     try:
         with file.open("rb") as content:
             text = content.read(_LARGEST_MODEL_CONFIG + 1)

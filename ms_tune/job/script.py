@@ -185,16 +185,7 @@ def _value(text: str) -> object:
 
 
 class ScriptJob:
-    """A launch script, read for one release of MindSpeed-LLM; it is never run.
-
-    Args:
-        path: The script.
-        text: Its text, if already known.
-        version: The release, if the user names it.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """A launch script, read for one release of MindSpeed-LLM; it is never run."""
 
     def __init__(self, path: Path, text: str | None = None, *, version: str | None = None) -> None:
         self.path, self.version = path, version
@@ -227,12 +218,7 @@ class ScriptJob:
 
     @cached_property
     def release(self) -> str:
-        """Return the release that the user named, that of the surrounding sources, or the one that knows most of the arguments.
-
-        Raises:
-            ConfigError: The release's rules for layers are unknown, or its repository has its own parser.
-            UnsupportedError: The named release does not exist.
-        """
+        """Return the release that the user named, that of the surrounding sources, or the one that knows most of the arguments."""
         checkout = self.checkout
         if checkout is not None and checkout.own_parser is not None:
             raise ConfigError(msg("megatron_layers.own-parser", parser=checkout.own_parser), path=self.path)

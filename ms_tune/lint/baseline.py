@@ -45,11 +45,7 @@ def relative_name(path: Path, folder: Path) -> str:
 
 
 def load_baseline(file: Path) -> Baseline:
-    """Read a baseline.
-
-    Raises:
-        ConfigError: The file is not a baseline.
-    """
+    """Read a baseline."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         if (version := schema_version_of(data)) != VERSION:

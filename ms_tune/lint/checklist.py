@@ -69,12 +69,7 @@ def read_checks(path: Path) -> tuple[Check, ...]:
 
 
 class Check:
-    """One entry of a checklist.
-
-    Args:
-        row: The parts needed to select and run it (see :func:`ms_tune.lint.rows.row_of`).
-        entry: The whole entry, or its JSON.
-    """
+    """One entry of a checklist."""
 
     def __init__(self, row: Mapping[str, Any], entry: Mapping[str, Any] | bytes) -> None:
         self._row, self._entry = row, entry
@@ -226,11 +221,7 @@ def combined(checks: Iterable[Check], own: Iterable[Checklist]) -> tuple[Check, 
 
 
 def read_checklist(path: Path) -> Checklist:
-    """Read a user's own checklist.
-
-    Raises:
-        ConfigError: The file is not a checklist.
-    """
+    """Read a user's own checklist."""
     from ms_tune.lint.rows import entries_of, row_of  # noqa: PLC0415 - Python's parser is slow to import
 
     source = load_source(path)

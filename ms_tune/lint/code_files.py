@@ -72,11 +72,7 @@ class CodeFile(Record):
     def find(
         self, choose: Callable[[tuple[Check, ...], Dialect, str], tuple[Check, ...]]
     ) -> tuple[tuple[Diagnostic, ...], tuple[Check, ...]]:
-        """Return the findings in the file, its programs and the variables it sets; and the checks that ran.
-
-        Args:
-            choose: Selects the checks that run for a dialect and a release.
-        """
+        """Return the findings in the file, its programs and the variables it sets; and the checks that ran."""
         dialect, source = self.job.dialect, self.job.original
         chosen = choose(self.checks, dialect, VERSION)
         found = run_checks(chosen, self.job)
@@ -108,14 +104,7 @@ def _together(found: Iterable[Diagnostic], further: Iterable[Diagnostic]) -> tup
 def load_code(path: Path | None, text: str | None, *, named: bool, version: str | None) -> CodeFile | Message:
     """Read a file whose name shows that it is not a config; return a message if ms-tune does not check it.
 
-    Args:
-        path: The file; None for the settings of the process that ms-tune runs in.
-        text: Its content; None to read it.
-        named: Whether the user named it.
-        version: The release of MindSpeed-LLM or MindSpeed-MM to check programs for, if the user named one.
-
-    Raises:
-        ConfigError: The file cannot be read.
+    Without a path, it reads the settings of the process that ms-tune runs in.
     """
     if path is None:
         return _code_of(from_process(os.environ).source(), built_in_code()[ENVIRONMENT])

@@ -44,12 +44,7 @@ def lint(
 ) -> tuple[Diagnostic, ...]:
     """Return the findings in a config, in text order.
 
-    Args:
-        source: The config.
-        dialect: The dialect to read it as.
-        checks: The checks to run; those of other dialects and versions are skipped.
-        version: The framework version to check for; the default is the dialect's default release.
-        profile: The purpose of the config; checks of other profiles are skipped. Without one, checks with an opposite are.
+    Checks of other profiles are skipped; without a profile, checks with an opposite are.
     """
     target = version or default_release(dialect)
     made = (check for check in checks if concerns(check, dialect, target, profile))
@@ -231,11 +226,7 @@ def _shown(source: SourceFile, span: Location) -> str:
 
 @cache
 def matches(version: str, versions: str | None) -> bool:
-    """Return whether a version such as ``1.9`` is in a range such as ``>=1.7,<2``.
-
-    Raises:
-        ValueError: The range is invalid.
-    """
+    """Return whether a version such as ``1.9`` is in a range such as ``>=1.7,<2``."""
     wanted = order(_ZEROS.sub("", version))
     for text in versions.split(",") if versions is not None else ():
         term = _TERM.fullmatch(text)

@@ -147,11 +147,7 @@ def apply_fixes(
 ) -> tuple[SourceFile, Fixed]:
     """Apply fixes and check again, until there is nothing left to fix.
 
-    Args:
-        source: The config.
-        check_again: Returns the findings in a config; only these are fixed.
-        unsafe: Whether to apply unsafe fixes, too.
-        admits: Whether a config with some fixes may replace the one without; None accepts all.
+    ``admits`` decides whether a config with some fixes may replace the one without; None accepts all.
     """
     titles: list[Message] = []
     refused = 0
@@ -237,11 +233,7 @@ _LINE_START = r"(?m)^(?=[^\r\n])"
 
 
 def move(source: SourceFile, path: KeyPath, section: KeyPath) -> tuple[tuple[ValueChange, ...], tuple[TextEdit, ...]]:
-    """Return the changes and edits that move a key after the last key of an existing section that does not contain it.
-
-    Raises:
-        EditRefusedError: One of the two does not consist of complete lines, or takes part in anchors and aliases.
-    """
+    """Return the changes and edits that move a key after the last key of an existing section that does not contain it."""
     target = (*section, path[-1])
     values = source.get(section)
     if not isinstance(values, dict) or not values:
@@ -324,10 +316,7 @@ def restrict_fixes(
 ) -> tuple[Diagnostic, ...]:
     """Return the findings; a fix is no longer safe if its finding does not occur for every release.
 
-    Args:
-        findings: The findings for the default release, because the user named none.
-        find_paths: The key paths of the findings of a check (by its id) for a release.
-        releases: The other releases that the config may be for.
+    ``find_paths`` returns the key paths of a check's findings (by its id) for a release.
     """
     asked: dict[tuple[str, str], frozenset[KeyPath]] = {}
 

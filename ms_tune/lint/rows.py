@@ -108,11 +108,7 @@ def entries_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def row_of(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of an entry that are needed to select and run its check, in a form that loads quickly.
-
-    Raises:
-        ValueError: An expression is invalid, or a function is not in a folder of checks.
-    """
+    """Return the parts of an entry that are needed to select and run its check, in a form that loads quickly."""
     row = {name: entry.get(name, default) for name, default in _AS_IT_IS.items()}
     tests = entry["test"] if isinstance(entry["test"], list) else [entry["test"]]
     first = tests[0]
@@ -241,11 +237,7 @@ class _Part(Record):
 
 
 def parse_expression(text: str, names: list[str] | None = None, own: Iterable[str] = ()) -> Tree:
-    """Parse an expression; add the names in it that are not in ``own`` to ``names``.
-
-    Raises:
-        ValueError: The text is not a valid expression.
-    """
+    """Parse an expression; add the names in it that are not in ``own`` to ``names``."""
     parts: dict[ast.AST, _Part] = {}
     try:
         # Cut a text that is too long, so that it is invalid.
@@ -265,11 +257,7 @@ def parse_expression(text: str, names: list[str] | None = None, own: Iterable[st
 
 
 def _part_of(node: ast.expr, parts: Mapping[ast.AST, _Part]) -> _Part:
-    """Convert a part of an expression, whose own parts are converted already.
-
-    Raises:
-        ValueError: The language has no such part.
-    """
+    """Convert a part of an expression, whose own parts are converted already."""
     tree: Tree
     names: list[str] = []
     used: list[_Part] = []

@@ -65,11 +65,7 @@ class RuleEntry:
 
 
 def all_rules(checklists: Iterable[Path] = ()) -> tuple[RuleEntry, ...]:
-    """Return every rule by its id, including those of users' own checklists.
-
-    Raises:
-        ConfigError: A file is not a checklist.
-    """
+    """Return every rule by its id, including those of users' own checklists."""
     own = tuple(map(read_checklist, checklists))
     code = {check.id: (check, _LANGUAGES[kind]) for kind, checks in built_in_code().items() for check in checks}
     checks = combined((*built_in(), *(check for check, _ in code.values())), own)
@@ -214,9 +210,6 @@ def wrong_examples(checklists: Iterable[Path]) -> Iterator[Message]:
     """Yield the problems with the examples of users' checks of configs, as each of their dialects reads them.
 
     Checks of other files are skipped, because their examples cannot be checked on their own.
-
-    Raises:
-        ConfigError: A file is not a checklist.
     """
     for check in [check for file in checklists for check in read_checklist(file).checks]:
         for dialect in sorted(check.dialects.intersection(YAML_DIALECTS)):

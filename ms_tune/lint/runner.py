@@ -146,13 +146,7 @@ def discover(
 ) -> tuple[list[LintTarget], list[Skipped]]:
     """Expand files, folders, globs and ``-`` to files, each once and in the order given; also return the excluded ones.
 
-    Args:
-        names: The names from the user.
-        settings: The settings that apply to all folders; None to search for them.
-        trusted: Whether naming a file means that it must be checked; a pre-commit hook names every changed file.
-
-    Raises:
-        UsageError: A glob matches nothing, or there are too many files.
+    ``trusted`` if naming a file means that it must be checked; a pre-commit hook names every changed file.
     """
     targets: dict[str, LintTarget] = {}
     skipped: list[Skipped] = []
@@ -355,11 +349,7 @@ def _load_code(
 
 
 def _leave_out(target: LintTarget, message: Message, hint: str, **params: str) -> Skipped:
-    """Return the reason to skip a file that has nothing to do with MindSpore.
-
-    Raises:
-        ForeignFileError: The user named the file.
-    """
+    """Return the reason to skip a file that has nothing to do with MindSpore."""
     if not target.named:
         return Skipped(target.path, message)
     command = shell_line("ms-tune", "lint", str(target.path))

@@ -115,11 +115,7 @@ def ids_by_name(checks: Iterable[SelectableRule]) -> Mapping[str, frozenset[str]
 
 
 def check_selectors(selectors: Iterable[str], rules: Sequence[SelectableRule], origin: str) -> None:
-    """Refuse selectors that match nothing: a misspelt one would silently have no effect.
-
-    Raises:
-        UsageError: There is one.
-    """
+    """Refuse selectors that match nothing: a misspelt one would silently have no effect."""
     everything: tuple[SelectableRule, ...] = (*BUILTIN_RULES, *rules)
     categories = {category.value for category in Category}
     for selector in selectors:
@@ -215,11 +211,7 @@ class ProjectSettings(Record):
 
 @cache
 def settings_for(folder: Path) -> ProjectSettings:
-    """Return the settings for files in a folder: the nearest file in it or above it.
-
-    Raises:
-        ConfigError: A settings file is invalid.
-    """
+    """Return the settings for files in a folder: the nearest file in it or above it."""
     for name in (SETTINGS_FILE, PROJECT_FILE):
         file = folder / name
         if file.is_file():
@@ -230,11 +222,7 @@ def settings_for(folder: Path) -> ProjectSettings:
 
 
 def load_settings(file: Path) -> ProjectSettings | None:
-    """Return the settings in a file; None for a ``pyproject.toml`` without any.
-
-    Raises:
-        ConfigError: The file is not a valid settings file.
-    """
+    """Return the settings in a file; None for a ``pyproject.toml`` without any."""
     try:
         content = file.read_bytes()
     except OSError as error:

@@ -41,17 +41,7 @@ class Directive(Record):
 def suppress(
     source: SourceFile, findings: Sequence[Diagnostic], names: Mapping[str, frozenset[str]], made: Collection[str]
 ) -> tuple[tuple[Diagnostic, ...], int]:
-    """Remove the findings that comments of a file ignore, and report comments that ignore nothing.
-
-    Args:
-        source: The file.
-        findings: The findings in it.
-        names: The ids of the checks for each name: a check's id or name, or a family's.
-        made: The ids of the checks that ran; a comment for another one may be needed elsewhere.
-
-    Returns:
-        The findings that remain, and the number of ignored ones.
-    """
+    """Remove the findings that comments ignore, report comments that ignore nothing, and return how many were removed."""
     lines = Document(source.text, source.path)
     quoted = source.quoted() if isinstance(source, CodeSource) else _quoted(source.text)
     directives: list[Directive] = []

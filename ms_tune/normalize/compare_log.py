@@ -47,14 +47,7 @@ class LogDifference(Record):
 
 
 class RecomputeComparison:
-    """Comparison of a plan with one log.
-
-    Args:
-        plan: The plan.
-        expected: The lines that the framework logs for the plan.
-        wanted: The required log lines by name and layer.
-        log: The log.
-    """
+    """Comparison of a plan with one log."""
 
     def __init__(self, plan: LayerPlan, expected: LoggedRecompute, wanted: Wanted, log: RecomputeLog) -> None:
         self._plan, self._expected, self._wanted, self._log = plan, expected, wanted, log
@@ -172,17 +165,7 @@ class Compared(Record):
 
 
 def compare_logs(job: Job, paths: Sequence[Path]) -> Compared:
-    """Compare the plan of a config with logs.
-
-    Args:
-        job: The job.
-        paths: Logs of its ranks, or folders of logs.
-
-    Raises:
-        ConfigError: The config is wrong.
-        TraceError: A log cannot be read, or no log mentions layers.
-        UnsupportedError: The config's framework does not log its settings.
-    """
+    """Compare the plan of a config with logs."""
     plan = normalize_recompute(job)
     if plan.dialect == MINDSPEED_MS:
         raise UnsupportedError(msg("against.dialect", dialect=plan.dialect))
@@ -195,11 +178,7 @@ def compare_logs(job: Job, paths: Sequence[Path]) -> Compared:
 
 
 def compare_plan(plan: LayerPlan, logs: Sequence[RecomputeLog]) -> Compared:
-    """Compare a plan with logs that have been read.
-
-    Raises:
-        TraceError: No log mentions layers, but the plan has settings for them.
-    """
+    """Compare a plan with logs that have been read."""
     expected = read_lines(plan.log)
     wanted = _expected_lines(plan, expected)
     if (expected.lists or wanted) and not any(log.runs for log in logs):

@@ -60,12 +60,7 @@ class ConvertedProgram:
 
 
 def target_of(text: str) -> TargetDialect:
-    """Return the dialect and release of ``DIALECT`` or ``DIALECT@RELEASE``; without a release, the default one.
-
-    Raises:
-        UsageError: The dialect does not exist.
-        UnsupportedError: The release is not supported.
-    """
+    """Return the dialect and release of ``DIALECT`` or ``DIALECT@RELEASE``; without a release, the default one."""
     name, at, version = text.partition("@")
     if name not in {dialect.value for dialect in Dialect}:
         choices = ", ".join(dialect.value for dialect in Dialect)
@@ -77,11 +72,7 @@ def target_of(text: str) -> TargetDialect:
 
 
 def release_of(dialect: Dialect, version: str | None = None) -> str:
-    """Return the release that a version belongs to; without one the newest, or the static graph's or MindSpeed-LLM's default.
-
-    Raises:
-        UnsupportedError: The version is not supported.
-    """
+    """Return the release that a version belongs to; without one the newest, or the static graph's or MindSpeed-LLM's default."""
     newest = served(dialect)[-1] if dialect not in (Dialect.MINDFORMERS, Dialect.MEGATRON) else None
     release = release_for(dialect, newest if version is None else version).version
     if dialect is Dialect.MEGATRON and release not in SERVED:
@@ -90,16 +81,7 @@ def release_of(dialect: Dialect, version: str | None = None) -> str:
 
 
 def convert_job(job: Job, target: TargetDialect) -> Converted:
-    """Convert a config's recompute and swap settings to another dialect; the config's own problems come first.
-
-    Args:
-        job: The config's job.
-        target: The other dialect and its release.
-
-    Raises:
-        ConfigError: The config cannot be read.
-        UsageError: A release is not supported.
-    """
+    """Convert a config's recompute and swap settings to another dialect; the config's own problems come first."""
     plan = normalize_recompute(job)
     problems = list(plan.problems)
     if plan.failure is not None or not plan.layers or job.dialect is target.dialect:
@@ -116,13 +98,6 @@ def convert_script(script: ScriptJob, target: TargetDialect) -> tuple[ConvertedP
     """Convert the settings of all programs of a script to another dialect.
 
     Layers without computation (``--noop-layers``) do not exist in other dialects: the others are numbered without them.
-
-    Args:
-        script: The script.
-        target: The other dialect and its release.
-
-    Raises:
-        ConfigError, UnsupportedError: As for :func:`ms_tune.normalize.script.normalize_script`.
     """
     programs = normalize_script(script)
     return tuple(ConvertedProgram(one, _convert_program(one.plan, target) if one.plan else None) for one in programs)
@@ -168,13 +143,6 @@ def convert_translated(
 
     Every operator that a pattern matches in a layer is looked up in the target model's layers, and the effect of the
     new settings is compared layer by layer.
-
-    Args:
-        plan: The plan.
-        here: The layers of the model that the plan's patterns refer to.
-        target: The other dialect and its release.
-        problems: The problems found so far.
-        there: The layers of the target's model, if known.
     """
     there = there or find_target_side(here, target.dialect, target.release, plan, problems)
     return _write_and_check(plan, target, translate(plan.layers, here, there), there, problems)

@@ -35,15 +35,7 @@ class ExpandedConfig(Record):
 
 
 def expand_lists(job: Job) -> ExpandedConfig:
-    """Return a config with every list of layers in explicit form.
-
-    Args:
-        job: The config's job.
-
-    Raises:
-        ConfigError: A value cannot be changed without changing others.
-        UsageError: The framework rejects the config, or the result would mean something else.
-    """
+    """Return a config with every list of layers in explicit form."""
     source = job.source
     read: Callable[[Job], Reading] = job.part("write").explicit_lists
     plan, wanted = read(job)

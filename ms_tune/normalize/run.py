@@ -45,11 +45,7 @@ def normalize_recompute(job: Job) -> LayerPlan:
 
 
 def choose_layers(plan: LayerPlan, stage: int | None, layer: int | None) -> Sequence[LayerSpec]:
-    """Return the layers of a stage, or one layer; all layers if neither is given.
-
-    Raises:
-        UsageError: The stage or the layer does not exist.
-    """
+    """Return the layers of a stage, or one layer; all layers if neither is given."""
     layers = plan.layers
     if not layers or (stage is None and layer is None):
         return layers

@@ -48,11 +48,7 @@ class Merged:
 
 
 def convert_sapp(lists: SappLists, sizes: Sizes, target: TargetDialect) -> Converted:
-    """Convert SAPP's lists to the settings of a dialect, without a config.
-
-    Raises:
-        UsageError: The lists do not fit the sizes.
-    """
+    """Convert SAPP's lists to the settings of a dialect, without a config."""
     lists = rebase_offsets(lists, sizes.layers)
     plan = plan_sapp(lists, sizes, legacy=False)
     if target.dialect in (Dialect.MINDFORMERS_PYNATIVE, Dialect.MEGATRON):
@@ -86,15 +82,7 @@ def _flatten_chunk(table: Table) -> list[Any]:
 def merge_sapp(job: Job, lists: SappLists) -> Merged:
     """Merge SAPP's lists into a config.
 
-    Args:
-        job: The config's job.
-        lists: The lists.
-
     Settings from other files keep applying; settings that must change are written into the config itself.
-
-    Raises:
-        ConfigError: The config cannot be read, or a value cannot be changed without changing others.
-        UsageError: The lists do not fit the config's sizes, or the framework rejects the result.
     """
     source, dialect = job.source, job.dialect
     if dialect is Dialect.MINDFORMERS:

@@ -56,12 +56,7 @@ class SappLists(Record):
 
 
 def parse_sapp(text: str) -> SappLists:
-    """Parse the lists in a pasted text; other lines are skipped, and a list may span several lines.
-
-    Raises:
-        UsageError: No list was found, one is not a table of integers, or one appears twice without the even split that
-            marks another kind of layers.
-    """
+    """Parse the lists in a pasted text; other lines are skipped, and a list may span several lines."""
     if len(text) > _LONGEST:
         raise UsageError(msg("plans.sapp.too-long", limit=_LONGEST))
     blocks: list[dict[str, Table | None]] = [{}]
@@ -91,11 +86,7 @@ def _add_tables(key: str, tables: Sequence[Table | None]) -> Table | None:
 
 
 def rebase_offsets(lists: SappLists, layers: int) -> SappLists:
-    """Return the lists with offsets relative to an even split of all layers instead of one split per kind.
-
-    Raises:
-        UsageError: They do not place exactly as many layers as the model has.
-    """
+    """Return the lists with offsets relative to an even split of all layers instead of one split per kind."""
     if lists.kinds == 1 or lists.offset is None:
         return lists
     cells, more = sum(map(len, lists.offset)), sum(map(sum, lists.offset))
@@ -152,13 +143,7 @@ class Sizes(Record):
 def plan_sapp(lists: SappLists, sizes: Sizes, *, legacy: bool = True) -> LayerPlan:
     """Return the plan of SAPP's lists, as a plan of a ``mindformers`` config.
 
-    Args:
-        lists: The lists. Offsets are relative to ``layers // (stages * chunks)`` layers per cell.
-        sizes: Layers of the model, pipeline stages, chunks of each stage.
-        legacy: Whether to use the operators that the framework chooses for legacy models.
-
-    Raises:
-        UsageError: The lists do not fit the sizes or each other, or do not count from the first layer.
+    Offsets are relative to ``layers // (stages * chunks)`` layers per cell.
     """
     layers, stages, chunks = sizes
     if not (1 <= layers <= MOST and 1 <= stages <= MOST and 1 <= chunks <= MOST // stages):

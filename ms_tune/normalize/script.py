@@ -41,14 +41,7 @@ class ProgramPlan:
 def normalize_script(script: ScriptJob, *, supposing: bool = False) -> tuple[ProgramPlan, ...]:
     """Return the layer plans of the MindSpeed-LLM programs that a script starts, in order, without running it.
 
-    Args:
-        script: The script.
-        supposing: Whether to leave out optional words from outside the script if the plan depends on them; the plan
-            then has a problem that reports it.
-
-    Raises:
-        ConfigError: The script cannot be read, starts no such program, or has arguments outside all limits.
-        UnsupportedError: The release is not supported.
+    ``supposing`` leaves out optional words from outside the script if the plan depends on them; a problem of the plan reports it.
     """
     path = script.path
     if not script.commands:
@@ -124,16 +117,7 @@ class ExpandedScript:
 
 
 def expand_script(job: ScriptJob) -> ExpandedScript:
-    """Return the script with ignored arguments removed and excessive values reduced, without writing a file.
-
-    Args:
-        job: The script.
-
-    Raises:
-        ConfigError: The script cannot be read, starts no such program, or has arguments outside all limits.
-        UsageError: The frameworks reject a program's arguments.
-        UnsupportedError: The release is not supported.
-    """
+    """Return the script with ignored arguments removed and excessive values reduced, without writing a file."""
     script, release = job.launches, job.release
     plans = _plan_launches(script, job)
     if all(plan is None for plan in plans):

@@ -74,13 +74,7 @@ def find_side(  # noqa: PLR0913, PLR0917 - all properties of a model
 ) -> Side:
     """Return the layers of a model by its name.
 
-    Args:
-        family: ``core`` or ``dynamic``.
-        name: The model.
-        release: The release of MindFormers.
-        layers: The layers.
-        experts: The numbers of layers with experts.
-        ahead: How many of the last layers are prediction layers.
+    ``ahead`` is the number of last layers that are prediction layers.
     """
     usual = len(layers) - ahead
     kinds = tuple(layer in experts for layer in range(usual))

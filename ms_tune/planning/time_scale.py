@@ -78,11 +78,7 @@ class Clock:
 
 
 def parse_step(text: str) -> float:
-    """Parse the seconds of ``step=11.5s`` (units: us, ms, s, min).
-
-    Raises:
-        ValueError: The text has another form, or the time is zero or too large.
-    """
+    """Parse the seconds of ``step=11.5s`` (units: us, ms, s, min)."""
     name, equals, rest = text.partition("=")
     match = _DURATION.fullmatch(rest) if equals and name.strip() == "step" else None
     seconds = float(match[1]) * _SECONDS[match[2]] if match and match[2] else 0.0
@@ -96,9 +92,6 @@ def parse_times(text: str) -> dict[str, LayerTimes]:
     """Parse ``dense=12.5,tail=3ms`` or ``dense=12.5/24.8``: forward time, or forward and backward time without recomputation.
 
     A number without a unit is in milliseconds.
-
-    Raises:
-        ValueError: The text has another form, or a name is repeated.
     """
     found: dict[str, LayerTimes] = {}
     for item in text.split(","):

@@ -169,13 +169,7 @@ def relative_time(report: FitReport, time: float) -> str:
 
 
 def verdict_of(report: FitReport, state: str = "estimated", *, present_fails: bool = False) -> Message:
-    """Return the verdict in one sentence.
-
-    Args:
-        report: The plan, or the reason for its absence.
-        state: ``fits`` or ``tight`` if the plan was simulated.
-        present_fails: Whether the current plan was simulated and does not fit.
-    """
+    """Return the verdict in one sentence."""
     if report.planned is None:
         assert report.shortage is not None  # noqa: S101 - set whenever a plan is missing
         short = report.shortage

@@ -34,14 +34,7 @@ _LONGEST = 40  # characters of the file's name used in its temporary file's name
 def replacement(path: Path, before: Callable[[], None] = lambda: None, *, parents: bool = False) -> Iterator[Path]:
     """Yield a temporary file to fill; when the block ends without an error, it replaces (or creates) ``path``.
 
-    Args:
-        path: The file to replace or create.
-        before: Called once the new content is on disk; if it raises, the old file stays.
-        parents: Whether to create missing parent folders.
-
-    Raises:
-        ConfigError: The file cannot be written, is write-protected, would change its owner, or is not a regular file
-            with a single name (replacing a link would break the link).
+    ``before`` is called once the new content is on disk; if it raises, the old file stays.
     """
     try:
         if parents:
@@ -69,11 +62,7 @@ def replacement(path: Path, before: Callable[[], None] = lambda: None, *, parent
 
 
 def write_atomically(path: Path, content: bytes, *, parents: bool = False) -> None:
-    """Replace a file's content, or create the file.
-
-    Raises:
-        ConfigError: As for :func:`replacement`.
-    """
+    """Replace a file's content, or create the file."""
     with replacement(path, parents=parents) as part:
         part.write_bytes(content)
 
@@ -81,14 +70,7 @@ def write_atomically(path: Path, content: bytes, *, parents: bool = False) -> No
 def write_back(path: Path, old: str, new: str, also: Callable[[], None] = lambda: None) -> None:
     """Replace the text that was read with a changed text, keeping a byte order mark.
 
-    Args:
-        path: The file.
-        old: The text that was read.
-        new: The changed text.
-        also: Writes other files that the new text needs, once the text is on disk; if it raises, the old text stays.
-
-    Raises:
-        ConfigError: The file changed since it was read, or as for :func:`replacement`.
+    ``also`` writes other files that the new text needs, once the text is on disk; if it raises, the old text stays.
     """
     mark = _BOM if _content(path).startswith(_BOM) else b""
 

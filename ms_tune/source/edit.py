@@ -60,11 +60,7 @@ class ValueChange(Record):
     raw: str | None = None  # the new value as YAML text, if its spelling matters (`1.e-5`)
 
     def edits(self, source: SourceFile) -> tuple[TextEdit, ...]:
-        """Return the text edits that make this change.
-
-        Raises:
-            EditRefusedError: The text at this key path cannot be edited safely.
-        """
+        """Return the text edits that make this change."""
         if self.kind is ChangeKind.REMOVE_KEY:
             return _remove_key(source, self.path)
         if self.kind is ChangeKind.RENAME_KEY:
@@ -74,11 +70,7 @@ class ValueChange(Record):
         return _set_value(source, self.path, self.raw or spell(self.value, _old_words(source, self.path)))
 
     def applied(self, data: object) -> object:
-        """Return the values after the change. Other uses of an aliased value keep the old value.
-
-        Raises:
-            EditRefusedError: The values do not contain the key path.
-        """
+        """Return the values after the change. Other uses of an aliased value keep the old value."""
         value = self.value
         if self.raw is not None and self.kind in (ChangeKind.SET_VALUE, ChangeKind.ADD_KEY):
             value = yaml.load(self.raw, Loader=Loader)  # noqa: S506 - it is a safe loader
@@ -86,11 +78,7 @@ class ValueChange(Record):
 
 
 def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
-    """Return the text after all edits.
-
-    Raises:
-        ValueError: Two edits overlap.
-    """
+    """Return the text after all edits."""
     parts: list[str] = []
     end = 0
     for edit in sorted(edits, key=lambda one: (one.start, one.end)):
@@ -288,11 +276,7 @@ def _set_value(source: SourceFile, path: KeyPath, raw: str) -> tuple[TextEdit, .
 
 
 def pull_up(text: str, position: Position, raw: str) -> tuple[TextEdit, ...]:
-    """Move a value that starts below its key onto the key's line, and remove the value's own lines.
-
-    Raises:
-        EditRefusedError: Those lines contain more than the value.
-    """
+    """Move a value that starts below its key onto the key's line, and remove the value's own lines."""
     assert position.key is not None  # noqa: S101 - checked by the caller
     between = re.compile(_TO_NEXT_LINE).fullmatch(text, position.key.end, position.value.start)
     rest = re.compile(_END_OF_LINE).match(text, position.value.end)

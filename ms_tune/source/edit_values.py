@@ -31,11 +31,7 @@ _QUOTE = re.compile(r"['\"]")
 
 
 def with_values(source: SourceFile, wanted: Mapping[KeyPath, object]) -> str:
-    """Return the config's text with new values.
-
-    Raises:
-        ConfigError: A value cannot be changed without changing others.
-    """
+    """Return the config's text with new values."""
     edits = [edit for path, value in wanted.items() for edit in _edits(source, path, source.get(path), value)]
     return apply_edits(source.text, edits)
 
@@ -45,9 +41,6 @@ def with_settings(source: SourceFile, wanted: Mapping[KeyPath, object]) -> tuple
 
     An existing value is replaced with the smallest possible edit; a missing one is added at the end of its section,
     which is created if necessary.
-
-    Raises:
-        ConfigError: A value cannot be changed without changing others.
     """
     changed = {path: value for path, value in wanted.items() if not same_data(source.get(path, MISSING), value)}
     there = {path: value for path, value in changed.items() if source.position(path) is not None}
@@ -136,11 +129,7 @@ def spell_value(value: object, quote: str = "") -> str:
 
 
 def refuse_shared(source: SourceFile, path: KeyPath) -> NoReturn:
-    """Raise the error for a value that other places of the config share.
-
-    Raises:
-        ConfigError: Always.
-    """
+    """Raise the error for a value that other places of the config share."""
     raise source.wrong(path, msg("normalize.write-shared", name=".".join(map(str, path))))
 
 

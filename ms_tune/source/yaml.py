@@ -85,18 +85,7 @@ class Duplicate(Record):
 
 
 class SourceFile:
-    """One config: its path, its text (without a byte order mark), its values and their positions.
-
-    Args:
-        path: The name shown in errors and findings.
-        text: The file's text.
-        data: The values, including those of other files that were followed.
-        duplicates: Keys that appear twice in one mapping of the text.
-        root: The root node, which has the positions of the values.
-        others: The files whose settings are part of ``data``.
-        beside: The content of the model's ``config.json``, if it was read.
-        read_from: Every file that was followed.
-    """
+    """One config: its path, its text (without a byte order mark), its values and their positions."""
 
     is_code = False  # whether this is a script, Python code or a file of variables instead of a config
 
@@ -220,11 +209,7 @@ class SourceFile:
 
 
 def load_source(path: Path) -> SourceFile:
-    """Read a config file.
-
-    Raises:
-        ConfigError: The file cannot be read, is too large, or is not a single YAML mapping.
-    """
+    """Read a config file."""
     if path.is_dir():
         raise ConfigError(msg("config.folder"), msg("config.folder.hint", path=path), path=path)
     try:
@@ -244,11 +229,7 @@ _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def decode(content: bytes, path: Path) -> str:
-    """Decode a file's bytes as UTF-8.
-
-    Raises:
-        ConfigError: There are too many bytes, or they are not UTF-8 text.
-    """
+    """Decode a file's bytes as UTF-8."""
     if len(content) > MAX_BYTES:
         raise ConfigError(msg("config.too-big", limit=MAX_BYTES // 1024**2), path=path)
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -265,11 +246,7 @@ def decode(content: bytes, path: Path) -> str:
 
 
 def parse_source(text: str, path: Path) -> SourceFile:
-    """Parse a config from its text; ``path`` is its name in errors and findings.
-
-    Raises:
-        ConfigError: The text is not a single YAML mapping of a sane size.
-    """
+    """Parse a config from its text; ``path`` is its name in errors and findings."""
     text = text.removeprefix("\ufeff")
     lines = Document(text, path)
     unprintable = _UNPRINTABLE.search(text)
@@ -300,9 +277,7 @@ def yaml_text(data: dict[Any, Any]) -> str:
 def source_of(data: dict[Any, Any], path: Path) -> SourceFile:
     """Return a config made of values alone, without text or positions; much cheaper than :func:`parse_source`.
 
-    Args:
-        data: The values; they are copied, tuples become lists as in YAML.
-        path: The name shown in errors.
+    The values are copied; tuples become lists as in YAML.
     """
     nowhere = Location(0, 0, 1, 1, 1, 1)
     return SourceFile(path, "", _as_yaml(data), (), Node(nowhere))

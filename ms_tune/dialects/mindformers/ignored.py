@@ -42,15 +42,7 @@ def find_ignored(
     reached: Mapping[str, Mapping[str, bool]],
     swap_traps: Iterable[Diagnostic],
 ) -> Iterator[Diagnostic]:
-    """Yield settings that are ignored or probably wrong; without a placement only those that affect no layer.
-
-    Args:
-        inputs: The inputs of the plan.
-        placement: The positions of the layers, if the framework accepts the placement.
-        layers: Their recomputation and swap, as far as the framework sets them.
-        reached: For each key, which of its patterns apply to a layer.
-        swap_traps: Traps of the lists, if swap is on.
-    """
+    """Yield settings that are ignored or probably wrong; without a placement only those that affect no layer."""
     if not inputs.interleave and inputs.interleave_num not in (None, 1):
         message = msg("layers.interleave-off", chunks=inputs.interleave_num)
         yield Diagnostic("interleave-off", Severity.WARNING, message)

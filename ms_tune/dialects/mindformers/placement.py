@@ -134,9 +134,6 @@ def place_layers(inputs: RecomputeInputs) -> Placement:
     Every cell gets ``layers
     (stages x chunks)`` layers plus its offset. Layers fill chunk 0 over all
     stages, then chunk 1, and so on.
-
-    Raises:
-        FrameworkStop: The framework refuses the offset.
     """
     layers, stages = inputs.placed_layers, inputs.stage_num or inputs.stages
     chunks = inputs.interleave_num if inputs.interleave else 1

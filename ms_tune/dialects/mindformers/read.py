@@ -53,12 +53,7 @@ _MOST = 10_000  # upper bound for all counts, limits memory in case of a typing 
 
 
 def plan_layers(job: JobView) -> LayerPlan:
-    """Return the plan of a job.
-
-    Raises:
-        ConfigError: A setting is missing or invalid.
-        UnsupportedError: The config needs something that is not supported.
-    """
+    """Return the plan of a job."""
     inputs, source, model = read_inputs(job), job.source, job.model
     plan = normalize(inputs)
     # The lists are logged once more for multi-token prediction layers.

@@ -251,14 +251,7 @@ def format_lists(
     rows. Except for the first value, there is one per pattern; a value without patterns applies to the default
     patterns, if any.
 
-    Args:
-        inputs: The inputs of the plan.
-        placement: The positions of its layers.
-        values: A copy of the values; modified in place, as in the framework.
-        swap: The swap of the layers; None if swap is off.
-
-    Raises:
-        FrameworkStop: The framework raises, or loops endlessly.
+    ``values`` is a copy that is modified in place, as in the framework.
     """
     rows = partial(format_rows, inputs, placement)
     chosen = rows if swap is None else swap.layer_ids

@@ -30,39 +30,25 @@ _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One assignment of a variable.
+    """One assignment of a variable."""
 
-    Args:
-        name: The variable.
-        value: Its value, or None if only the shell can compute it.
-        key: The location of the name.
-        span: The location of the value, including quotes.
-        block: The branches and bodies around it, outermost first; empty at the top level of the file.
-        extends: Whether the value includes the variable's old value.
-    """
-
-    name: str
-    value: str | None
-    key: Location
-    span: Location
+    name: str  # the variable
+    value: str | None  # its value, or None if only the shell can compute it
+    key: Location  # the location of the name
+    span: Location  # the location of the value, including quotes
+    # The branches and bodies around it, outermost first; empty at the top level of the file.
     block: tuple[int, ...] = ()
-    extends: bool = False
+    extends: bool = False  # whether the value includes the variable's old value
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The settings of one file, in order.
+    """The settings of one file, in order."""
 
-    Args:
-        path: The file.
-        text: Its text.
-        assignments: The assignments in it.
-        reader: Reads the settings from another text of this file; None without a file that could be fixed.
-    """
-
-    path: Path
-    text: str = field(repr=False)
-    assignments: tuple[Assignment, ...]
+    path: Path  # the file
+    text: str = field(repr=False)  # its text
+    assignments: tuple[Assignment, ...]  # the assignments in it
+    # Reads the settings from another text of this file; None without a file that could be fixed.
     reader: Callable[[str, Path], Environment] | None = None
 
     def source(self) -> EnvironmentSource:
@@ -125,11 +111,7 @@ class EnvironmentSource(CodeSource):
         return self.environment.reader(text, self.path).source()
 
     def body(self, name: str) -> tuple[int, int]:
-        """Return the range of the last value of a variable, without the quotes around it.
-
-        Raises:
-            EditRefusedError: The variable is not set, or the text differs from the value.
-        """
+        """Return the range of the last value of a variable, without the quotes around it."""
         value = self.data.get(name)
         position = self.position((name,))
         if self.environment.reader is None:

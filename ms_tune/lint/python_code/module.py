@@ -256,11 +256,7 @@ class Module:
 
 
 def module_of(source: SourceFile) -> Module:
-    """Return the parsed file of a source.
-
-    Raises:
-        ConfigError: The text is not Python.
-    """
+    """Return the parsed file of a source."""
     return _module(source.text, source.path)
 
 
@@ -281,13 +277,7 @@ def _module(text: str, path: Path) -> Module:
 
 
 def refusal(error: Exception, path: Path, running: tuple[int, int] = sys.version_info[:2]) -> ConfigError:
-    """Return the error for a file that the parser refuses.
-
-    Args:
-        error: The parser's exception.
-        path: The file.
-        running: The release of Python that the parser belongs to.
-    """
+    """Return the error for a file that the parser refuses."""
     line, column = getattr(error, "lineno", None), getattr(error, "offset", None)
     version = _dotted(running)
     if isinstance(error, (RecursionError, MemoryError)) or str(getattr(error, "msg", "")).startswith(_TOO_DEEP):
@@ -306,12 +296,7 @@ def _dotted(release: tuple[int, int]) -> str:
 
 
 def _parents(tree: ast.Module) -> tuple[dict[ast.AST, ast.AST], dict[ast.AST, tuple[int, int]]]:
-    """Return the parent of each node, in the order of :attr:`Module.nodes`, and the range of each root.
-
-    Returns:
-        The nodes with their parents; for each file, function, class or loop, its position in :attr:`Module.nodes` and the one
-            after its last descendant.
-    """
+    """Return the parent of each node, in the order of :attr:`Module.nodes`, and the range of each root."""
     found: dict[ast.AST, ast.AST] = {}
     ends: dict[ast.AST, tuple[int, int]] = {tree: (0, 0)}
     waiting: list[tuple[ast.AST, ast.AST | None]] = [(tree, None)]

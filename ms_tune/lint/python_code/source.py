@@ -60,11 +60,7 @@ class PythonSource(CodeSource):
 
 
 def parse_python(text: str, path: Path) -> PythonSource:
-    """Parse a Python file from its text.
-
-    Raises:
-        ConfigError: The text is not Python.
-    """
+    """Parse a Python file from its text."""
     text = text.removeprefix("\ufeff")
     lines = Document(text, path)
     root = Node(lines.span(0, len(text)))

@@ -110,9 +110,7 @@ def change_text(operator: str, text: str, pattern: Pattern, new: str) -> str | N
 def evaluate_test(words: Sequence[str | None], pattern: Pieces | None = None) -> bool | None:  # noqa: PLR0911 - a form a line
     """Return whether a test with one operator is true; None if unknown, for instance because of an unknown word.
 
-    Args:
-        words: The words between the brackets; None for an unknown one.
-        pattern: The last word where it is a pattern (``[[``).
+    ``pattern`` is the last word where it is a pattern (``[[``).
     """
     if len(words) > 1 and words[0] == "!":
         inner = evaluate_test(words[1:], pattern)

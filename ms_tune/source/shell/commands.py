@@ -100,12 +100,7 @@ class Streams(NamedTuple):
 
 
 class CommandFollower(Settings):
-    """Base class that follows simple commands; :class:`~ms_tune.source.shell.follow.Follower` adds compound commands.
-
-    Args:
-        source: Function that reads a file named in a script; returns None if it cannot be read.
-        assumes_defaults: Assume that such a file does not set a variable with a default (``${name:-value}``).
-    """
+    """Base class that follows simple commands; :class:`~ms_tune.source.shell.follow.Follower` adds compound commands."""
 
     def __init__(self, source: Callable[[str], File | None], *, assumes_defaults: bool = False) -> None:
         super().__init__()

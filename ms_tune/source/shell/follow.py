@@ -33,12 +33,7 @@ _FAILING = (CommandKind.SIMPLE, CommandKind.CONDITION, CommandKind.SUBSHELL)
 
 
 class Follower(CommandFollower):
-    """Interpreter that follows the commands of a script and of the files that it sources.
-
-    Args:
-        source: Function that reads a file named in a script; returns None if it cannot be read.
-        assumes_defaults: Assume that such a file does not set a variable with a default (``${name:-value}``).
-    """
+    """Interpreter that follows the commands of a script and of the files that it sources."""
 
     def __init__(self, source: Callable[[str], File | None], *, assumes_defaults: bool = False) -> None:
         super().__init__(source, assumes_defaults=assumes_defaults)

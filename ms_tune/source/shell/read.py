@@ -110,15 +110,7 @@ class Launches:
 
 
 def read_launches(path: Path, text: str | None = None) -> Launches:
-    """Return the programs that a script starts; Windows line ends are handled as by :func:`to_unix_lines`.
-
-    Args:
-        path: The script.
-        text: The script's text, if known; sourced files are searched in the script's folder and the folders above.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """Return the programs that a script starts; Windows line ends are handled as by :func:`to_unix_lines`."""
     file = File(path, to_unix_lines(content(path) if text is None else text))
     script = parse(file)
     reader = _Sourced(path)
@@ -138,11 +130,7 @@ def read_launches(path: Path, text: str | None = None) -> Launches:
 
 
 def content(path: Path) -> str:
-    """Return the text of a script.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """Return the text of a script."""
     try:
         return decode(path.read_bytes(), path)
     except FileNotFoundError:
@@ -362,12 +350,7 @@ def to_unix_lines(text: str) -> str:
 
 
 def restore_line_ends(written: str, text: str) -> str:
-    """Return an edited script with its original line ends.
-
-    Args:
-        written: The script before :func:`to_unix_lines`.
-        text: The script after :func:`to_unix_lines` and the edits.
-    """
+    """Return an edited script with its original line ends."""
     if RETURN not in written:
         return text
     unix = to_unix_lines(written)

@@ -170,11 +170,6 @@ class Settings(Expander):
         """Follow commands that read, print or calculate into variables: the variables become unknown.
 
         Only ``IFS=, read -ra names <<< line``, which scripts use to count devices, gives known values.
-
-        Args:
-            words: The command and its arguments.
-            place: The position of the command.
-            given: The command's input; None if it is unknown.
         """
         command, texts = words[0].text or "", [word.text for word in words[1:]]
         if command in ("printf", "wait") and texts[:1] not in (["-v"], ["-p"]):
