@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 1024**2  # characters per read
 _MOST_REST = 64 * 1024**2  # maximum characters of one event
-# Possible text between two events: where to cut, and the complete separator.
-_BETWEEN = {"}, {": "}, {", "},{": "},{", "},\n": "},\n{"}
+_BETWEEN = ("}, {", "},{", "},\n")  # possible text between two events
 _DECODER = json.JSONDecoder()
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 STEPS, KERNELS = "step_trace_time.csv", "kernel_details.csv"
@@ -92,10 +91,8 @@ def _first_event(text: str) -> int | None:
 
 
 def _take_events(text: str, kept: StoredEvents) -> str:
-    ends = {mark: text.rfind(mark) for mark in _BETWEEN}
-    mark = max(_BETWEEN, key=lambda one: ends[one])
-    end = ends[mark] + 1
-    if end > 1 and _taken_together(text[:end].lstrip().removeprefix(",").lstrip(), _BETWEEN[mark], kept):
+    end = max(map(text.rfind, _BETWEEN)) + 1
+    if end > 1 and _taken_together(text[:end].lstrip().removeprefix(","), kept):
         return text[end:]
     at = 0
     while True:
@@ -110,10 +107,8 @@ def _take_events(text: str, kept: StoredEvents) -> str:
         kept.take(event)
 
 
-def _taken_together(events: str, between: str, kept: StoredEvents) -> bool:
+def _taken_together(events: str, kept: StoredEvents) -> bool:
     # Process many events at once; False, without any processed, if an apparent end of an event is inside a text.
-    if kept.take_together(events, between):
-        return True
     try:
         found = json.loads(f"[{events}]")
     except (ValueError, RecursionError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers import lines, trace_events, training_log
+from ms_tune.readers import lines, profile_export, training_log
 from ms_tune.readers.lines import find_lines
 from ms_tune.readers.profile_export import read_events
 from ms_tune.readers.training_log import read_training_log
@@ -113,7 +113,7 @@ def test_events_are_read_alike_in_any_form(tmp_path: Path, monkeypatch: pytest.M
         path.write_text(json.dumps(events, separators=separators, ensure_ascii=False), "utf-8")
         found.add(repr(read_events(path)))
         with monkeypatch.context() as patch:
-            patch.setattr(trace_events.StoredEvents, "take_together", lambda *_: False)
+            patch.setattr(profile_export, "_taken_together", lambda *_: False)
             found.add(repr(read_events(path)))
     assert len(found) == 1
     assert "a}, {b" in found.pop()
