@@ -38,6 +38,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("--baseline", "metrics.help.baseline", type=Path, metavar="LOG")
     parser.option("--baseline-cards", "metrics.help.baseline-cards", type=parser.count, metavar="N")
     parser.option("--baseline-gbs", "metrics.help.baseline-gbs", type=parser.count, metavar="N")
+    parser.option("--pattern", "metrics.help.pattern", metavar="REGEX")
     parser.file("--html", "metrics.help.html")
     parser.flag("--force", "memory.help.force")
     parser.add_common_arguments()
@@ -61,6 +62,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         convention=Convention(arguments.count),
         baseline_cards=arguments.baseline_cards,
         baseline_batch=arguments.baseline_gbs,
+        pattern=arguments.pattern,
     )
     with ProgressLine(console, LONG) as progress:
         report = measure_runs(*arguments.logs, request=request, baseline=arguments.baseline, on_bytes=progress.read)

@@ -51,26 +51,28 @@ class Peak(Record):
     names: tuple[str, ...]  # other names
     tflops: float  # 10^12 16-bit floating-point operations per second, on dense matrices
     basis: str  # `published` by its maker, `derived` from cores and clock, or `reported` without a data sheet
+    maker: str = "ascend"  # or `nvidia`, `amd`
 
 
 @cache
 def peaks() -> tuple[Peak, ...]:
     """Return all known peaks."""
     return tuple(
-        Peak(name, tuple(one["names"]), float(one["tflops"]), one["basis"])
+        Peak(name, tuple(one["names"]), float(one["tflops"]), one["basis"], one.get("maker", "ascend"))
         for name, one in load("devices")["peaks"].items()
     )
 
 
 def find_peak(text: str) -> Peak | None:
-    """Return the peak of ``910B2``, ``Ascend910B2`` or ``910b2``; None for unknown names and for families of several peaks."""
-    wanted = text.lower().removeprefix("ascend").strip()
-    return next((peak for peak in peaks() if wanted in (peak.name.lower(), *peak.names)), None)
+    """Return the peak of ``Ascend910B2``, ``910b2`` or ``NVIDIA A100-SXM4``; None for unknown names and families of peaks."""
+    wanted = text.lower().removeprefix("ascend").removeprefix("nvidia").removeprefix("amd instinct").strip()
+    wanted = wanted if wanted.startswith("910") else wanted.replace("-", "").replace(" ", "").replace("_", "")
+    return next((peak for peak in peaks() if wanted in (peak.name.lower().replace("-", ""), *peak.names)), None)
 
 
-def fastest_peak() -> float:
-    """Return the highest peak of all known devices, in TFLOP/s."""
-    return max(peak.tflops for peak in peaks())
+def fastest_peak(*, ascend: bool = True) -> float:
+    """Return the highest peak of the Ascend devices, or of all known ones, in TFLOP/s."""
+    return max(peak.tflops for peak in peaks() if not ascend or peak.maker == "ascend")
 
 
 def default_chip() -> Chip:

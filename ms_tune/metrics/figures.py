@@ -12,15 +12,18 @@ from statistics import NormalDist, median
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity, whole_line
-from ms_tune.metrics.result import Convention, Figure, MetricsRequest, Outlier, StepTimes
-from ms_tune.readers.logged_steps import Form, LoggedTraining, RankSteps, Remark, TrainingLog
+from ms_tune.metrics.health import are_dependent, find_restarts, find_trend, has_compilation, is_restart
+from ms_tune.metrics.result import ENOUGH, Convention, Figure, MetricsRequest, Outlier, StepTimes
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from ms_tune.metrics.job import JobFacts
+    from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, Remark, TrainingLog
+    from ms_tune.readers.step_lines import StepForm
 
 CONFIDENCE = 0.95
+_NO_TREND = 0.01  # p-value
 _SIGMA = 1.4826  # standard deviation of a normal distribution, in median absolute deviations
 _FAR, _FAR_SHARE = 6.0, 0.05  # an outlier exceeds the median by 6 deviations and by 5 % of the median
 _MIN_CLOCK_UNITS = 1.5  # units of the clock by which an outlier exceeds the median at least
@@ -30,11 +33,18 @@ _MANY = 5000  # values from which the normal distribution replaces the binomial 
 
 def measure_steps(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
     """Return the step times of a run."""
-    times = list(steps.seconds[1:])
+    times = [time for time in steps.seconds[1:] if time > 0]  # NaN, which is not logged, is not above 0
     ordered = sorted(times)
     middle = median(ordered) if ordered else None
     spread = median(sorted(abs(time - middle) for time in ordered)) if middle is not None else None
-    low, high = bound_median(ordered, CONFIDENCE) or (None, None)
+    compiles = has_compilation(steps.seconds, middle)
+    trend = find_trend(times if compiles else [*steps.seconds[:1], *times])
+    # The interval of the median assumes steps that do not depend on each other.
+    dependent = bool(times) and are_dependent(times)
+    usable = not dependent and (trend is None or trend.p >= _NO_TREND)
+    low, high = (bound_median(ordered, CONFIDENCE) if usable else None) or (None, None)
+    if low is not None and high is not None and steps.form.unit >= 1:  # differences of a clock of whole seconds
+        low, high = max(low - _clock_resolution(steps), 0.0), high + _clock_resolution(steps)
     outliers = _find_outliers(steps, middle, spread, remarks) if middle is not None and spread is not None else []
     outliers.sort(key=lambda one: -one.seconds)
     return StepTimes(
@@ -43,7 +53,10 @@ def measure_steps(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
         mad=spread,
         low=low,
         high=high,
-        first=steps.seconds[0],
+        first=steps.seconds[0] if steps.seconds[0] > 0 else None,
+        compiles=compiles,
+        trend=trend,
+        dependent=dependent,
         shortest=ordered[0] if ordered else None,
         longest=ordered[-1] if ordered else None,
         mean=math.fsum(ordered) / len(ordered) if ordered else None,
@@ -55,13 +68,13 @@ def measure_steps(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
 
 
 def _clock_resolution(steps: RankSteps) -> float:
-    return 0.001 if steps.whole_ms else 0.0001
+    return steps.form.unit / (count_steps_per_line(steps) if steps.form.unit >= 1 else 1)
 
 
 def count_steps_per_line(steps: RankSteps) -> int:
     """Return the number of steps per line: the usual increase of the counter."""
     rises = [*map(sub, steps.number[1:], steps.number)]
-    return max(int(median(rises)), 1) if rises else 1
+    return max(int(median(rises)) // steps.every, 1) if rises else 1
 
 
 def bound_median(ordered: Sequence[float], confidence: float) -> tuple[float, float] | None:
@@ -105,7 +118,6 @@ def _find_outliers(steps: RankSteps, middle: float, spread: float, remarks: Sequ
 _EXACT = 1e15  # below this, floats represent whole numbers exactly
 _LARGE = 100_000  # from which decimals are omitted
 _SAME_WORK = 0.01  # relative tolerance for the operations of a step
-_ENOUGH = 6  # steps after the first: with fewer, no 95 % interval of the median exists
 
 
 class FigureInput(Record):
@@ -132,6 +144,9 @@ class Inputs(Record):
     cards: FigureInput
     peak: FigureInput
     rate: FigureInput
+    samples: FigureInput
+    token_rate: FigureInput
+    mfu: FigureInput
     logged: FigureInput
     counted: FigureInput
     hardware: FigureInput
@@ -180,6 +195,9 @@ def collect_inputs(
         cards=first("cards", "--cards", request.cards, None, job.cards if job else None),
         peak=FigureInput("peak", peak[0] if peak else None, peak[1] if peak else None, "--chip"),
         rate=first("rate", "", None, _median_logged(steps.rate)),
+        samples=first("samples", "", None, _median_logged(steps.samples)),
+        token_rate=first("token-rate", "", None, _median_logged(steps.token_rate)),
+        mfu=first("mfu", "", None, _median_logged(steps.mfu)),
         logged=first("logged", "", None, _median_logged(steps.tflops)),
         counted=first("counted", "", None, _median_logged(steps.counted)),
         hardware=first("hardware", "", None, _median_logged(steps.hardware)),
@@ -191,7 +209,11 @@ def collect_inputs(
 def make_throughput_figures(inputs: Inputs) -> Iterator[Figure]:
     """Yield samples/s and tokens/s, over all cards and per card."""
     step, batch, cards, tokens = inputs.step, inputs.batch, inputs.cards, inputs.tokens
-    yield _quotient_figure("samples_per_second", "metrics.formula.samples", [batch], [step])
+    if inputs.samples.value is not None and (batch.value is None or step.value is None):
+        described = (inputs.samples.describe_input(),)
+        yield Figure("samples_per_second", inputs.samples.value, msg("metrics.formula.samples-logged"), described)
+    else:
+        yield _quotient_figure("samples_per_second", "metrics.formula.samples", [batch], [step])
     if inputs.rate.value is not None and (batch.value is None or cards.value is None):
         yield Figure(
             "samples_per_second_per_card",
@@ -206,7 +228,11 @@ def make_throughput_figures(inputs: Inputs) -> Iterator[Figure]:
     else:
         top, formula = [batch, tokens], "metrics.formula.tokens"
     yield _quotient_figure("tokens_per_second", formula, top, [step])
-    if inputs.rate.value is not None and tokens.value is not None and (batch.value is None or cards.value is None):
+    if inputs.token_rate.value is not None and not tokens.by_user:
+        described = (inputs.token_rate.describe_input(),)
+        logged = msg("metrics.formula.token-rate")
+        yield Figure("tokens_per_second_per_card", inputs.token_rate.value, logged, described)
+    elif inputs.rate.value is not None and tokens.value is not None and (batch.value is None or cards.value is None):
         yield _quotient_figure("tokens_per_second_per_card", "metrics.formula.tokens-rate", [inputs.rate, tokens], [])
     else:
         yield _quotient_figure("tokens_per_second_per_card", f"{formula}-card", top, [cards, step])
@@ -233,6 +259,9 @@ def make_utilisation_figures(inputs: Inputs, convention: Convention, fastest: fl
     missing = _missing_options(inputs, model)
     limit = inputs.peak.value or fastest
     possible = model.value if model.value is not None and model.value <= limit else None
+    if inputs.mfu.value is not None:
+        described = (inputs.mfu.describe_input(),)
+        yield Figure("mfu_logged", inputs.mfu.value, msg("metrics.formula.mfu-logged"), described)
     yield Figure("tflops_per_card", possible, inner, parts, missing)
     yield _share_of_peak("mfu", model, inputs.peak, missing)
     if hardware.value is not None:
@@ -320,40 +349,56 @@ def check_log(log: TrainingLog) -> Iterator[Diagnostic]:
             msg("metrics.problem.mixed-file.hint"),
             location=whole_line(repeated[0].ranks[0].line[0]) if repeated else START,
         )
+    elif len(log.runs) > 1 and all(map(is_restart, log.runs, log.runs[1:])):
+        yield from find_restarts(log)
     elif len(log.runs) > 1:
+        yield from find_restarts(log)
         yield Diagnostic.note("several-runs", msg("metrics.problem.several", file=log.path.name, runs=len(log.runs)))
     last = log.runs[-1]
-    if log.cut_off and (not last.total or last.ranks[0].number[-1] < last.total):
+    if log.cut_off and (not last.total or last.ranks[0].last < last.total):
         yield Diagnostic.note("truncated", msg("metrics.problem.truncated", file=log.path.name))
 
 
 def check_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
     """Yield the problems of a run."""
-    if times.count < 1:
+    if times.median is None and len(steps) > 1:
+        yield Diagnostic.note("no-step-times", msg("metrics.problem.no-times"), msg("metrics.problem.no-times.hint"))
+    elif times.count < 1:
         yield Diagnostic.note("too-few-steps", msg("metrics.problem.one-step"), msg("metrics.problem.few.hint"))
-    elif times.count < _ENOUGH:
+    elif times.count < ENOUGH:
         yield Diagnostic.note(
             "few-steps", msg("metrics.problem.few", count=times.count), msg("metrics.problem.few.hint")
         )
-    if steps.whole_ms:
-        yield Diagnostic.note("coarse-clock", msg("metrics.problem.whole-ms"))
-    if times.averaged_over > 1:
+    yield from _check_form(steps, times)
+    if times.averaged_over > 1 and "interval" not in steps.form.notes:
         yield Diagnostic.note("averaged-steps", msg("metrics.problem.averaged", count=times.averaged_over))
     batches = sorted({*steps.batch} - {0})
     if len(batches) > 1:
         yield Diagnostic.note("sizes-changed", msg("metrics.problem.sizes", least=batches[0], most=batches[-1]))
-    if run.total and steps.number[-1] < run.total and not run.repeated and len(steps) > 1:
-        yield Diagnostic.note("unfinished", msg("metrics.problem.unfinished", last=steps.number[-1], total=run.total))
+    if run.total and steps.last < run.total and not run.repeated and len(steps) > 1:
+        yield Diagnostic.note("unfinished", msg("metrics.problem.unfinished", last=steps.last, total=run.total))
     yield from _changed_work(steps, changed_sizes=len(batches) > 1)
 
 
-def find_impossible_figures(form: Form, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Diagnostic]:
+def _check_form(steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
+    if steps.form.whole_ms:
+        yield Diagnostic.note("coarse-clock", msg("metrics.problem.whole-ms"))
+    elif steps.form.unit >= 1:
+        yield Diagnostic.note("coarse-clock", msg("metrics.problem.whole-s", seconds=f"{times.resolution:.2g}"))
+    for name in steps.form.notes:
+        yield Diagnostic.note(name, msg(f"metrics.trap.{name}"))
+    if steps.number[0] > max(2 * times.averaged_over, 2):
+        yield Diagnostic.note("begins-late", msg("metrics.problem.begins", step=steps.number[0]))
+
+
+def find_impossible_figures(form: StepForm, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Diagnostic]:
     """Yield the figures above the peak, by the log or by the config's model (``rate``, TFLOP/s per card)."""
     peak = inputs.peak.value
     limit = peak or fastest
     for known in (inputs.logged, inputs.counted, inputs.hardware):
         if known.value is not None and known.value > limit:
             text = "metrics.problem.impossible" if peak else "metrics.problem.impossible-any"
+            text = "metrics.problem.impossible-ascend" if form.ascend and not peak else text
             yield Diagnostic(
                 "impossible-mfu",
                 Severity.ERROR,
@@ -370,8 +415,8 @@ def find_impossible_figures(form: Form, inputs: Inputs, rate: float | None, fast
         )
 
 
-def _why_impossible(form: Form, tflops: float, cards: float | None, peak: float) -> Message:
-    if form is Form.STATIC and cards and tflops / cards <= peak:
+def _why_impossible(form: StepForm, tflops: float, cards: float | None, peak: float) -> Message:
+    if form.name == "mindformers" and cards and tflops / cards <= peak:
         return msg("metrics.problem.impossible.cards", tflops=format_number(round(tflops / cards, 2)))
     return msg("metrics.problem.impossible.hint")
 
@@ -379,7 +424,7 @@ def _why_impossible(form: Form, tflops: float, cards: float | None, peak: float)
 def _changed_work(steps: RankSteps, *, changed_sizes: bool) -> Iterator[Diagnostic]:
     # By the log's own rate and time, the operations must be the same in each step of a run.
     least, most, line = None, None, None
-    unit = 0.0005 if steps.whole_ms and steps.form.value == "mindformers" else 0.05
+    unit = 0.0005 if steps.form.name == "mindformers" else 0.05
     for seconds, tflops, place in zip(steps.seconds, steps.tflops, steps.line, strict=True):
         if not tflops > unit:
             continue

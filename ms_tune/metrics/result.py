@@ -7,12 +7,16 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Severity
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
-    from ms_tune.readers.logged_steps import Form, LoggedMemory
+    from ms_tune.readers.logged_steps import LoggedMemory
     from ms_tune.text import Message
+
+
+ENOUGH = 6  # steps after the first: with fewer, no 95 % interval of the median exists
 
 
 class Convention(str, Enum):
@@ -39,6 +43,8 @@ class MetricsRequest:
         convention: How operations are counted.
         baseline_cards: Devices of the baseline run, if different.
         baseline_batch: Samples per step of the baseline run, if different.
+        pattern: Regular expression for the lines of another trainer, with named groups: ``step``, ``time_ms`` or
+            ``time_s``, ``loss``, ``norm``, ``total``.
     """
 
     cards: int | None = None
@@ -52,6 +58,7 @@ class MetricsRequest:
     convention: Convention = Convention.FULL
     baseline_cards: int | None = None
     baseline_batch: int | None = None
+    pattern: str | None = None
 
 
 class Figure(Record):
@@ -96,7 +103,7 @@ class RunMetrics:
 
     source: Path  # its log, or the folder of its ranks' logs
     run: int  # its number in the log, from 1
-    form: Form  # the framework that printed the lines
+    form: str  # the trainer that printed the lines
     steps: int  # lines with a step
     first_step: int  # counter of the first step
     last_step: int  # counter of the last step
@@ -106,17 +113,24 @@ class RunMetrics:
     counted_otherwise: tuple[Counted, ...]  # MFU and HFU by the other conventions of counting operations
     losses: tuple[float, float] | None  # the first and the last loss
     memory: tuple[LoggedMemory, ...]  # memory reported by the ranks
-    # Problems: errors make figures unreliable, infos are worth knowing.
+    # Problems: errors mark a broken run or unreliable figures, warnings are worth a look, infos worth knowing.
+    health: tuple[Diagnostic, ...]
     about_steps: tuple[Diagnostic, ...]
     impossible: tuple[Diagnostic, ...]  # figures that no device reaches
     curve: StepCurve  # a sample of the steps for a picture
+    mean_seconds: float | None = None  # step time of the whole run, if only that is logged
     judgement: tuple[Message, ...] = ()  # how the MFU compares, and the causes that lower it
     ordered: tuple[float, ...] = field(default=(), repr=False)
 
     @property
     def problems(self) -> tuple[Diagnostic, ...]:
         """Return all problems of the run."""
-        return (*self.about_steps, *self.impossible)
+        return (*self.health, *self.about_steps, *self.impossible)
+
+    @property
+    def is_broken(self) -> bool:
+        """Return whether the run itself went wrong, whatever its figures."""
+        return any(problem.severity is Severity.ERROR for problem in self.health)
 
     def figure(self, name: str) -> Figure | None:
         """Return a figure by its name."""
@@ -139,11 +153,21 @@ class RunComparison(Record):
     linearity: Figure | None  # samples/s per card relative to the baseline's; None if the cards are unknown
     # The same by the tuning guide's formula, which divides by the baseline's machine and multiplies by cards.
     guide: Figure | None
+    separate: bool = False  # whether each step of one run is slower than each step of the other
+
+    @property
+    def is_broken(self) -> bool:
+        """Return whether one of both runs is broken, so that the comparison means nothing."""
+        return self.run.is_broken or self.baseline.is_broken
 
     @property
     def is_significant(self) -> bool:
         """Return whether the difference is significant."""
-        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+        if self.is_broken:
+            return False
+        if self.low is None or self.high is None:
+            return self.separate
+        return not self.low <= 1 <= self.high
 
 
 class MetricsReport(Record):
@@ -159,6 +183,15 @@ class MetricsReport(Record):
         """Return the problems of the files, of the runs, and of the baseline runs."""
         runs = (*self.runs, *self.baseline)
         return (*self.problems, *(problem for run in runs for problem in run.problems))
+
+
+class Trend(Record):
+    """The trend of a series, by Kendall's tau of its values and their order."""
+
+    tau: float
+    p: float  # probability of such a tau, or a larger one, without a trend
+    first: float  # level at the start
+    last: float  # level at the end
 
 
 class Outlier(Record):
@@ -179,7 +212,10 @@ class StepTimes:
     mad: float | None  # their median absolute deviation
     low: float | None  # limits of the 95 % confidence interval of the median; None with too few steps
     high: float | None  # see above
-    first: float  # the first step
+    first: float | None  # the first step; None if its time is not logged
+    compiles: bool  # whether the first step takes much longer than the others, as it compiles and warms up
+    trend: Trend | None  # of the step time; None with too few steps
+    dependent: bool  # whether slow and fast steps follow each other in long runs, without an interval then
     shortest: float | None
     longest: float | None
     mean: float | None  # their mean, outliers included

@@ -8,12 +8,13 @@ from dataclasses import replace
 from operator import eq
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.errors import NoStepsError, UsageError
 from ms_tune.facts.devices import fastest_peak, find_peak, peaks
 from ms_tune.metrics.figures import (
     CONFIDENCE,
+    Inputs,
     bound_median,
     check_log,
     check_run,
@@ -24,8 +25,10 @@ from ms_tune.metrics.figures import (
     make_utilisation_figures,
     measure_steps,
 )
+from ms_tune.metrics.health import check_health, is_restart
 from ms_tune.metrics.job import SMALL_BUBBLE, JobFacts, read_job
 from ms_tune.metrics.result import (
+    ENOUGH,
     Convention,
     Counted,
     Figure,
@@ -38,16 +41,16 @@ from ms_tune.metrics.result import (
 )
 from ms_tune.readers.lines import ByteCounter, find_logs
 from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, TrainingLog
+from ms_tune.readers.step_lines import StepForm, form_of_pattern
+from ms_tune.readers.step_tables import is_event_folder
 from ms_tune.readers.training_log import read_training_log
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic
-
 _POINTS = 500
 # Published MFU of large runs: 30 % (Pangu Ultra MoE on Ascend, arXiv:2505.04519) to 56 % (A100, arXiv:2205.05198).
 _LOW_MFU, _HIGH_MFU = 0.3, 0.5
+_SUMMARY_DIGITS = 0.005  # relative error of the quotient of two rates with three digits
 _MUCH_RECOMPUTE = 0.1  # recomputed operations relative to the model's
 
 
@@ -103,7 +106,8 @@ def measure_runs(
     request = request or MetricsRequest()
     peak = _device_peak(request)
     job = _job_facts(request)
-    sources = _read_sources([Path(log) for log in (*logs, baseline) if log is not None], on_bytes)
+    pattern = form_of_pattern(request.pattern) if request.pattern else None
+    sources = _read_sources([Path(log) for log in (*logs, baseline) if log is not None], on_bytes, pattern)
     problems = tuple(problem for source in sources for problem in source.problems)
     before = replace(
         request, cards=request.baseline_cards or request.cards, batch=request.baseline_batch or request.batch
@@ -113,7 +117,9 @@ def measure_runs(
     runs = [run for source in sources for run in _measure_source(source, given)]
     given = given._replace(request=before, job=job if before.cards == request.cards else _job_facts(before))
     others = _measure_source(compared, given) if compared else []
-    return MetricsReport(tuple(runs), tuple(others), _compare_longest(runs, others), problems)
+    comparison = _compare_longest(runs, others)
+    problems += tuple(_check_comparison(comparison, given.request)) if comparison else ()
+    return MetricsReport(tuple(runs), tuple(others), comparison, problems)
 
 
 def _job_facts(request: MetricsRequest) -> JobFacts | None:
@@ -134,23 +140,27 @@ def _device_peak(request: MetricsRequest) -> tuple[float, Message] | None:
     return found.tflops, msg(f"metrics.source.chip.{found.basis}", chip=found.name)
 
 
-def _read_sources(paths: Sequence[Path], on_bytes: Callable[[int, int], None]) -> list[_Source]:
-    files = {path: find_logs(path) for path in paths}
+def _read_sources(
+    paths: Sequence[Path], on_bytes: Callable[[int, int], None], pattern: StepForm | None
+) -> list[_Source]:
+    files = {path: [path] if is_event_folder(path) else find_logs(path) for path in paths}
     total = sum(file.stat().st_size for some in files.values() for file in some if file.is_file())
     count, found = ByteCounter(total, on_bytes).add, []
     for path in paths:
-        logs = _read_logs_with_steps(files[path], count)
+        logs = _read_logs_with_steps(files[path], count, pattern)
         problems = tuple(problem for log in logs for problem in check_log(log))
         found.append(_Source(path, _join_ranks([log.runs for log in logs], [log.rank for log in logs]), problems))
     return found
 
 
-def _read_logs_with_steps(files: Sequence[Path], count: Callable[[int], None]) -> list[TrainingLog]:
+def _read_logs_with_steps(
+    files: Sequence[Path], count: Callable[[int], None], pattern: StepForm | None
+) -> list[TrainingLog]:
     # Only the last rank of Megatron logs steps.
     found, without = [], None
     for file in files:
         try:
-            found.append(read_training_log(file, count))
+            found.append(read_training_log(file, count, pattern))
         except NoStepsError as error:
             without = without or error
     if without is not None and not found:
@@ -165,6 +175,7 @@ def _join_ranks(runs: Sequence[Sequence[LoggedTraining]], ranks: Sequence[int | 
     for place in range(max(map(len, runs))):
         parts = [(some[place], rank) for some, rank in zip(runs, ranks, strict=True) if place < len(some)]
         one = LoggedTraining(total=parts[0][0].total, repeated=parts[0][0].repeated)
+        one.samples, one.speed = parts[0][0].samples, parts[0][0].speed
         for part, rank in parts:
             one.ranks.extend(replace(steps, rank=rank) if steps.rank is None else steps for steps in part.ranks)
             one.memory.update(part.memory)
@@ -174,17 +185,32 @@ def _join_ranks(runs: Sequence[Sequence[LoggedTraining]], ranks: Sequence[int | 
 
 
 def _measure_source(source: _Source, given: _Inputs) -> list[RunMetrics]:
-    return [_measure_run(source.path, number, run, given) for number, run in enumerate(source.runs, start=1)]
+    found = [_measure_run(source.path, number, run, given) for number, run in enumerate(source.runs, start=1)]
+    # A run that went wrong, and was then continued from a checkpoint, is past.
+    for place, (run, after) in enumerate(zip(source.runs, source.runs[1:], strict=False)):
+        if found[place].is_broken and is_restart(run, after) and after.ranks[0].last > run.ranks[0].last:
+            mild = tuple(
+                one._replace(severity=max(one.severity, Severity.WARNING, key=_rank_of)) for one in found[place].health
+            )
+            found[place] = replace(found[place], health=mild)
+    return found
+
+
+def _rank_of(severity: Severity) -> int:
+    return severity.rank
 
 
 def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs) -> RunMetrics:
     steps = _choose_main_rank(run)
     times = measure_steps(steps, run.remarks)
-    inputs = collect_inputs(steps, given.request, times.median, given.peak, given.job)
-    convention = given.request.convention
+    step_seconds = times.median if times.median is not None else _mean_of_whole_run(run)
+    inputs = collect_inputs(steps, given.request, step_seconds, given.peak, given.job)
+    if inputs.batch.value is None and run.speed > 0 and run.samples > 0:
+        inputs = _with_batch_of_summary(inputs, run.samples / run.speed)
+    convention, fastest = given.request.convention, fastest_peak(ascend=steps.form.ascend)
     figures = [
         *make_throughput_figures(inputs),
-        *make_utilisation_figures(inputs, convention, fastest_peak()),
+        *make_utilisation_figures(inputs, convention, fastest),
     ]
     if given.job is not None and given.job.stages is not None:
         stages, chunks, micro_batches = given.job.stages
@@ -195,22 +221,36 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs)
     return RunMetrics(
         source=source,
         run=number,
-        form=steps.form,
-        steps=len(steps),
+        form=steps.form.name,
+        steps=steps.seen,
         first_step=steps.number[0],
-        last_step=steps.number[-1],
+        last_step=steps.last,
         times=times,
         ranks=_compare_ranks(run),
         figures=tuple(figures),
         counted_otherwise=_other_conventions(given.job, convention, figures),
         losses=(losses[0], losses[-1]) if losses else None,
         memory=tuple(run.memory[rank] for rank in sorted(run.memory)),
+        health=tuple(check_health(run, steps, times)),
         about_steps=tuple(check_run(run, steps, times)),
-        impossible=tuple(find_impossible_figures(steps.form, inputs, rate, fastest_peak())),
+        impossible=tuple(find_impossible_figures(steps.form, inputs, rate, fastest)),
+        mean_seconds=step_seconds if times.median is None else None,
         judgement=tuple(_judge_figures(figures, given.job)),
         curve=_thin_curve(steps, {one.step for one in times.outliers}),
-        ordered=tuple(sorted(steps.seconds[1:])),
+        ordered=tuple(sorted(time for time in steps.seconds[1:] if time > 0)),
     )
+
+
+def _mean_of_whole_run(run: LoggedTraining) -> float | None:
+    return 1 / run.speed if run.speed > 0 else None
+
+
+def _with_batch_of_summary(inputs: Inputs, batch: float) -> Inputs:
+    # Both rates are printed with three decimals.
+    whole = round(batch)
+    exact = whole and abs(batch - whole) <= _SUMMARY_DIGITS * whole
+    found = float(whole) if exact else batch
+    return inputs._replace(batch=inputs.batch._replace(value=found, source=msg("metrics.source.summary")))
 
 
 def _judge_figures(figures: Sequence[Figure], job: JobFacts | None) -> Iterator[Message]:
@@ -247,7 +287,7 @@ def _choose_main_rank(run: LoggedTraining) -> RankSteps:
     # Prefer the rank with the most steps, then with the most operations logged, then with the most losses.
     def completeness(steps: RankSteps) -> tuple[int, int, int]:
         return (
-            len(steps),
+            steps.seen,
             sum(map(eq, steps.tflops, steps.tflops)),  # NaN, which equals nothing, marks values that are not logged
             sum(map(eq, steps.loss, steps.loss)),
         )
@@ -256,10 +296,10 @@ def _choose_main_rank(run: LoggedTraining) -> RankSteps:
 
 
 def _compare_ranks(run: LoggedTraining) -> Ranks:
-    able = [steps for steps in run.ranks if len(steps) > 1]
+    able = [steps for steps in run.ranks if any(time > 0 for time in steps.seconds[1:])]
     if len(able) < 2:  # noqa: PLR2004 - one rank cannot be compared
         return Ranks(len(run.ranks))
-    medians = [(median(steps.seconds[1:]), steps.rank) for steps in able]
+    medians = [(median(time for time in steps.seconds[1:] if time > 0), steps.rank) for steps in able]
     slowest = max(medians, key=lambda one: one[0])
     return Ranks(len(run.ranks), min(medians, key=lambda one: one[0])[0], *slowest)
 
@@ -283,12 +323,36 @@ def _compare_longest(runs: Sequence[RunMetrics], baseline: Sequence[RunMetrics])
     assert run.times.median is not None  # noqa: S101 - those without are left out above
     assert before.times.median is not None  # noqa: S101 - as above
     # Both medians are in their intervals at once with 95 % if each is with half of the remaining 5 %.
-    each = (1 + CONFIDENCE) / 2
-    mine, theirs = bound_median(run.ordered, each), bound_median(before.ordered, each)
-    low, high = (mine[0] / theirs[1], mine[1] / theirs[0]) if mine and theirs else (None, None)
+    each, low, high = (1 + CONFIDENCE) / 2, None, None
+    if run.times.low is not None and before.times.low is not None:
+        mine, theirs = bound_median(run.ordered, each), bound_median(before.ordered, each)
+        low, high = (mine[0] / theirs[1], mine[1] / theirs[0]) if mine and theirs else (None, None)
+    enough = min(run.times.count, before.times.count) >= ENOUGH
+    apart = run.ordered[0] > before.ordered[-1] or run.ordered[-1] < before.ordered[0]
     return RunComparison(
-        run, before, run.times.median / before.times.median, low, high, *_linearity_figures(run, before)
+        run,
+        before,
+        run.times.median / before.times.median,
+        low,
+        high,
+        *_linearity_figures(run, before),
+        separate=enough and apart,
     )
+
+
+def _check_comparison(comparison: RunComparison, request: MetricsRequest) -> Iterator[Diagnostic]:
+    if comparison.is_broken:
+        yield Diagnostic("broken-comparison", Severity.ERROR, msg("metrics.problem.comparison"))
+    if comparison.linearity is None and request.baseline_cards is not None:
+        sides = ((comparison.run, ""), (comparison.baseline, "baseline-"))
+        options = [
+            option.replace("--", f"--{side}")
+            for run, side in sides
+            for option in (run.figure("samples_per_second_per_card") or Figure("", 0, msg(""))).missing
+        ]
+        yield Diagnostic.note(
+            "no-linearity", msg("metrics.problem.linearity", options=", ".join(dict.fromkeys(options)))
+        )
 
 
 def _linearity_figures(run: RunMetrics, before: RunMetrics) -> tuple[Figure | None, Figure | None]:

@@ -9,161 +9,86 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import itemgetter
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
 
 from ms_tune.errors import NoStepsError, TraceError
+from ms_tune.facts.query import load
 from ms_tune.readers.lines import decode_line, find_likely_lines, parse_rank, read_line_blocks, reading, split_rank
 from ms_tune.readers.logged_steps import (
-    FLOATS,
-    MOST_COUNTED,
-    MOST_SECONDS,
-    MOST_STEPS,
     NOT_LOGGED,
-    Form,
     LoggedMemory,
     LoggedTraining,
     RankSteps,
     Remark,
-    StepLine,
-    StepLineKind,
     TrainingLog,
-    learn_line_layout,
-    make_step,
-    parse_rate,
-    parse_steps,
     read_baseline,
 )
 from ms_tune.readers.memory_log import parse_reports
 from ms_tune.readers.plain_pickle import no_collection
+from ms_tune.readers.step_lines import (
+    Columns,
+    LineKind,
+    StepForm,
+    convert_rows,
+    learn_line_layout,
+    locate_steps,
+    step_forms,
+    table_form,
+)
+from ms_tune.readers.step_tables import read_step_table, read_trainer_state
 from ms_tune.text import msg
 
-if TYPE_CHECKING:
-    _Layout = tuple[StepLineKind, Callable[[bytes], tuple[bytes, ...]]]
+_Layout = tuple[LineKind, Callable[[bytes], tuple[bytes, ...]]]
 
-# Values that RankSteps names differently, or that only some forms print.
-_COLUMNS = {
-    "loss": "loss",
-    "allocated": "peak",
-    **{name: name for name in FLOATS if name not in {"allocated", "reserved"}},
-}
-_MOST_STEPS = 1_000_000  # per file; further ones are only counted
+_MOST_STEPS = 500_000  # kept per file; of more, every second one
 _MOST_RUNS = 1000
 _MOST_RANKS = 4096
 _MOST_REMARKS = 10_000
 _MOST_DAMAGED = 100
-_TIMES = (b"per_step_time", b"elapsed time per iteration", b"samples/s/p", b", Time: ")
-# megatron/training/checkpointing.py and training.py; mindformers/core/callback/callback.py.
-_REMARKS = {
-    "saving checkpoint at iteration": "checkpoint",
-    "......Saving ckpt......": "checkpoint",
-    "validation loss at": "evaluation",
-    "Eval result: ": "evaluation",
-}
 _TAIL = re.compile(r"==> \S{0,400}worker_(\d{1,6})\.log <==")
+_ANSI = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _MOST_LAYOUTS = 20_000  # layouts to keep; a log has some dozen
 _LONGEST = 4096  # bytes of a line; the layouts of longer ones are not kept
 _MOST_WAITING = 20_000  # steps
-_NONE = StepLineKind(None, ())
-_UNKNOWN: _Layout = (StepLineKind(None, ("unknown",)), lambda _line: ())
-_NEEDLES = (*_TIMES, b" memory (MB) |", *(text.encode() for text in _REMARKS), b".log <==")
+_ENOUGH = 64 * 1024**2  # bytes after which only lines of trainers that were met are searched
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
-
-
-class Rows(NamedTuple):
-    """The steps of a batch in columns of one length."""
-
-    form: Form  # the framework that printed them
-    ranks: Sequence[int]  # the rank before each line; empty if lines have no ranks
-    total: Sequence[int]  # steps of an epoch or of the job, as in each line
-    number: Sequence[int]  # step counters over all epochs
-    # The other columns of `ms_tune.readers.logged_steps.RankSteps` that are logged.
-    columns: Mapping[str, Sequence[float]]
-
-
-class LineBatch:
-    """Consecutive lines of one form with the same fields."""
-
-    def __init__(self, kind: StepLineKind) -> None:
-        self.kind = kind
-        self.fields: list[tuple[bytes, ...]] = []
-        self.lines: list[int] = []
-        self._rates: dict[int, float] = {}
-
-    def __len__(self) -> int:
-        return len(self.fields)
-
-    def set_rate(self, value: float) -> None:
-        """Set the samples/s per card of the latest step."""
-        self._rates[len(self.fields) - 1] = value if value < math.inf else NOT_LOGGED
-
-    def iterate_steps(self, begin: int, end: int) -> Iterator[tuple[int | None, StepLine | None, int, float]]:
-        """Yield each step: the rank before it, the step (None for a damaged one), its line and its rate."""
-        for place in range(begin, end):
-            values = {name: value.decode() for name, value in zip(self.kind.names, self.fields[place], strict=True)}
-            rank = int(values.pop("rank")) if "rank" in values else None
-            step = make_step(self.kind.form, values) if self.kind.form else None
-            yield rank, step, self.lines[place], self._rates.get(place, NOT_LOGGED)
-
-    def make_rows(self, *, counted_only: bool = False) -> Rows | None:
-        """Return all steps; None if they must be processed one by one: a value is out of bounds, or epochs are counted.
-
-        With ``counted_only``, if no step will be kept, leave out the columns that are not needed to count them.
-        """
-        form = self.kind.form
-        if form is None or form is Form.MINDSPEED:
-            return None
-        values = dict(zip(self.kind.names, zip(*self.fields, strict=True), strict=True))
-        total = _parse_whole_numbers(values["total"])
-        number = _parse_whole_numbers(values["number"])
-        epoch = max(_parse_whole_numbers(values["epoch"])) if "epoch" in values else 0
-        seconds = [float(one) / 1000 for one in values["time"]]
-        kept = {} if counted_only else values
-        counted = {name: _parse_whole_numbers(kept[name]) for name in MOST_COUNTED if name in kept}
-        floats = {column: [*map(float, kept[name])] for name, column in _COLUMNS.items() if name in kept}
-        if (
-            not 0 < min(seconds) <= max(seconds) < MOST_SECONDS
-            or max(*number, *total, epoch * max(*total, 1)) > MOST_STEPS
-            or any(max(column) > MOST_COUNTED[name] for name, column in counted.items())
-            or any(max(column) == math.inf for column in floats.values())
-        ):
-            return None
-        if epoch > 1:
-            epochs = _parse_whole_numbers(values["epoch"])
-            number = [one + max(e - 1, 0) * of for one, e, of in zip(number, epochs, total, strict=True)]
-        if self._rates:
-            floats["rate"] = [self._rates.get(place, NOT_LOGGED) for place in range(len(self))]
-        columns: dict[str, Sequence[float]] = {"line": self.lines, "seconds": seconds, **counted, **floats}
-        return Rows(form, _parse_whole_numbers(values["rank"]) if "rank" in values else (), total, number, columns)
-
-
-def _parse_whole_numbers(column: Sequence[bytes]) -> list[int]:
-    # usually all values are the same
-    if column.count(column[0]) == len(column):
-        return [int(column[0])] * len(column)
-    return [*map(int, column)]
+_NONE = LineKind(table_form(""), ())
+_UNKNOWN: _Layout = (_NONE._replace(), lambda _line: ())
+_SKIPPED: _Layout = (_NONE._replace(), lambda _line: ())  # of lines with one of the words, but nothing to read
 
 
 @no_collection()
-def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> TrainingLog:
-    """Read a log of any length, or a JSON file of lists (a baseline of MindSpeed-LLM's or -MM's tests) as one run."""
-    reader, ended, head = _TrainingLogReader(), True, b""
-    with reading(path), path.open("rb") as file:
-        for body, first in read_line_blocks(file):
-            if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
-                return TrainingLog(path, parse_rank(path), (read_baseline(path),))
-            head = head or body[:2]
-            reader.read(find_likely_lines(body, first, _NEEDLES))
-            ended = body.endswith(b"\n")
-            on_bytes(len(body))
+def read_training_log(
+    path: Path, on_bytes: Callable[[int], None] = lambda _count: None, pattern: StepForm | None = None
+) -> TrainingLog:
+    """Read a log of any length, a table, Hugging Face's state, or a baseline; with ``pattern`` only its lines."""
+    reader, ended, head = _TrainingLogReader((pattern,) if pattern else step_forms()), True, b""
+    table = None if pattern else read_step_table(path)
+    if table is not None:
+        for kind, rows, lines in table:
+            reader.add_rows(kind, rows, lines)
+        on_bytes(path.stat().st_size if path.is_file() else 0)
+    else:
+        with reading(path), path.open("rb") as file:
+            for body, first in read_line_blocks(file):
+                if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
+                    state = read_trainer_state(path)
+                    if state is None:
+                        return TrainingLog(path, parse_rank(path), (read_baseline(path),))
+                    body = state  # noqa: PLW2901 - the same as lines
+                head = head or body[:2]
+                reader.read(body, first)
+                ended = body.endswith(b"\n")
+                on_bytes(len(body))
+                if path.suffix == ".json":
+                    break
     reader.place_batch()
-    runs = tuple(reader.runs)
+    runs = tuple(reader.choose_forms())
     if not runs:
         if reader.damaged:
             raise TraceError(
@@ -176,7 +101,7 @@ def read_training_log(path: Path, on_bytes: Callable[[int], None] = lambda _coun
         runs,
         damaged=tuple(reader.damaged),
         damaged_count=reader.damaged_count,
-        dropped=reader.dropped,
+        dropped=reader.dropped + sum(rank.seen - len(rank) for run in runs for rank in run.ranks),
         orphans=reader.orphans,
         cut_off=not ended,
     )
@@ -193,146 +118,322 @@ def _without_steps(path: Path, head: bytes) -> TraceError:
 
 @dataclass(slots=True)
 class _StepWriter:
-    """A writer of lines: one rank, or, without prefixes, perhaps several."""
+    """A writer of lines of one form: one rank, or, without prefixes, perhaps several."""
 
     run: int = -1  # number of its current run
     last: int = 0  # the largest step number in the run
     epoch: int = 0
+    counted: int = 0  # the counter of the latest line
     offset: int = 0  # steps of the earlier epochs, for lines without the number of steps per epoch
+    latest: RankSteps | None = None
+
+
+class _Bar:
+    """The progress bars of a log: the one whose counter moves between two lines of the trainer is the trainer's."""
+
+    def __init__(self) -> None:
+        self.seen: dict[bytes, tuple[bytes, bytes]] = {}  # by the total: the counter and the clock
+        self._used: tuple[bytes, bytes] = (b"", b"")
+        self._number = self._stride = 0
+
+    def read_values(self) -> dict[str, bytes]:
+        """Return counter, total and clock of the step that is being logged; only a counter without a bar."""
+        total, before = self._used
+        if total not in self.seen or self.seen[total][0] == before:
+            moved = [one for one in self.seen if one != total]
+            total = moved[-1] if moved and not before else total
+        if total in self.seen and self.seen[total][0] != before:
+            number, clock = self.seen[total]
+            self._used = (total, number)
+            self._stride, self._number = max(int(number) - self._number, 1), int(number)
+            return {"number": number, "total": total, "elapsed": clock}
+        # The bar was not drawn again since the last line, or there is none.
+        self._number += max(self._stride, 1)
+        found = {"number": b"%d" % self._number}
+        return found | ({"total": total, "elapsed": b"nan"} if total else {})
 
 
 class _TrainingLogReader:
-    def __init__(self) -> None:
+    def __init__(self, forms: Sequence[StepForm]) -> None:
         self.runs: list[LoggedTraining] = []
         self.damaged: list[int] = []
         self.damaged_count = self.dropped = self.orphans = 0
+        self._forms = forms
+        self._events = load("step_lines")["events"]
+        words = {word for form in forms for word in form.words}
+        self._others = tuple(word.encode() for word in (" memory (MB) |", ".log <==", *self._events))
+        self._needles = (*(word.encode() for word in sorted(words)), *self._others) if words else (b"",)
+        self._size = 0  # bytes read so far
         self._step_count = 0
-        self._writers: dict[int | None, _StepWriter] = {}
+        self._writers: dict[tuple[int | None, str], _StepWriter] = {}
         self._tailed: int | None = None  # the rank of the lines that `tail -f` shows
         self._latest: RankSteps | None = None
         self._early: dict[int, LoggedMemory] = {}  # memory reports that precede a run's first step
+        self._bar = _Bar()
 
         self._layouts: dict[bytes, _Layout | None] = {}  # by the line with all digits replaced by 0
-        self._kinds: dict[StepLineKind, StepLineKind] = {}
-        self._batch = LineBatch(_NONE)
+        self._kinds: dict[tuple[str, tuple[str, ...]], LineKind] = {}
+        self._kind = _NONE  # of the rows that wait
+        self._rows: list[tuple[bytes, ...]] = []
+        self._lines: list[int] = []
+        self._rates: dict[int, float] = {}  # samples/s per card of some waiting rows
 
-    def read(self, lines: Iterable[tuple[int, bytes, bool]]) -> None:
-        known, batch = self._layouts, self._batch
-        kind, values, numbers = batch.kind, batch.fields, batch.lines
+    def read(self, body: bytes, first: int) -> None:
+        """Read some lines, of which the first has this number."""
+        if b"\x1b" in body:
+            body = _ANSI.sub(b"", body)
+        self._size += len(body)
+        if self._size > _ENOUGH and self._kinds:
+            self._keep_forms_met()
+        needles = self._needles
+        lines = find_likely_lines(body, first, needles)
+        known, kind, rows, numbers = self._layouts, self._kind, self._rows, self._lines
         for number, line, whole in lines:
             layout = known.get(line.translate(_DIGITS), _UNKNOWN)
+            if layout is _SKIPPED:
+                continue
             if layout is not None and layout[0] is kind and whole:
-                values.append(layout[1](line))
+                rows.append(layout[1](line))
                 numbers.append(number)
-            elif layout is not _UNKNOWN or any(needle in line for needle in _NEEDLES):
-                self._read_other_line(number, line, self._layout_for(line) if whole else None, whole=whole)
-                batch = self._batch
-                kind, values, numbers = batch.kind, batch.fields, batch.lines
-        if len(batch) > _MOST_WAITING:
+            elif layout is not _UNKNOWN or any(needle in line for needle in needles):
+                self._read_other_line(number, line, whole=whole)
+                kind, rows, numbers = self._kind, self._rows, self._lines
+        if len(self._rows) > _MOST_WAITING:
             self.place_batch()
+
+    def _keep_forms_met(self) -> None:
+        met = {name for name, _ in self._kinds}
+        kept = [form for form in self._forms if form.name in met or form.role in ("epoch", "summary")]
+        if len(kept) < len(self._forms):
+            words = sorted({word.encode() for form in kept for word in form.words})
+            self._forms, self._needles = kept, (*words, *self._others)
+
+    def add_rows(self, kind: LineKind, rows: Sequence[tuple[bytes, ...]], lines: Sequence[int]) -> None:
+        """Add rows of a table."""
+        self._begin_kind(kind.form, kind.names)
+        self._rows.extend(rows)
+        self._lines.extend(lines)
 
     def _layout_for(self, line: bytes) -> _Layout | None:
         key = line.translate(_DIGITS)
         if key in self._layouts:
             return self._layouts[key]
-        found = learn_line_layout(line)
-        if found is not None:
-            found = (self._kinds.setdefault(found[0], found[0]), found[1])
+        found = learn_line_layout(line, self._forms)
+        if found is None and not self._may_matter(line):
+            found = _SKIPPED
+        elif found is not None:
+            found = (self._kinds.setdefault((found[0].form.name, found[0].names), found[0]), found[1])
         if len(self._layouts) >= _MOST_LAYOUTS:
             self._layouts.clear()
         if len(line) <= _LONGEST:
             self._layouts[key] = found
         return found
 
-    def _read_other_line(self, number: int, line: bytes, layout: _Layout | None, *, whole: bool) -> None:
+    def _may_matter(self, line: bytes) -> bool:
+        if b"\r" in line or any(word in line for word in self._others):
+            return True
+        return any(True for _ in locate_steps(split_rank(decode_line(line))[1], self._forms))
+
+    def _read_other_line(self, number: int, line: bytes, *, whole: bool) -> None:
+        if b"\r" in line.rstrip(b"\r"):  # a progress bar that was drawn again and again
+            for part in line.split(b"\r"):
+                if part.strip():
+                    self._read_other_line(number, part, whole=whole)
+            return
+        layout = self._layout_for(line) if whole else None
+        if layout is _SKIPPED:
+            return
         if layout is None:
-            self.place_batch()
             self._read_single_line(number, decode_line(line), whole=whole)
-            return
-        kind, take = layout
-        if kind.form is None:
-            rate = float(take(line)[0])
-            if len(self._batch):
-                self._batch.set_rate(rate)
-            else:
-                self._set_rate(rate if rate < math.inf else NOT_LOGGED)
-            return
-        if kind is not self._batch.kind:
+        else:
+            self._add_row(layout[0].form, layout[0].names, layout[1](line), number)
+
+    def _begin_kind(self, form: StepForm, names: tuple[str, ...]) -> None:
+        kind = self._kinds.setdefault((form.name, names), LineKind(form, names))
+        if kind is not self._kind:
             self.place_batch()
-            self._batch = LineBatch(kind)
-        self._batch.fields.append(take(line))
-        self._batch.lines.append(number)
+            self._kind = kind
+
+    def _add_row(self, form: StepForm, names: tuple[str, ...], values: tuple[bytes, ...], line: int) -> None:
+        if form.role:
+            self._read_addition(form, dict(zip(names, values, strict=False)))
+            return
+        if "number" not in names:
+            added = self._bar.read_values()
+            row = dict(zip(names, values, strict=False)) | added
+            names = tuple(sorted(row))
+            values = tuple(row[name] for name in names)
+        self._begin_kind(form, names)
+        self._rows.append(values)
+        self._lines.append(line)
+
+    def _read_addition(self, form: StepForm, values: Mapping[str, bytes]) -> None:
+        if form.role == "rate":
+            rate = float(values["rate"])
+            rate = rate if 0 <= rate < math.inf else NOT_LOGGED
+            if self._rows:
+                self._rates[len(self._rows) - 1] = rate
+            elif self._latest is not None and len(self._latest):
+                self._latest.rate[-1] = rate
+            else:
+                self.orphans += 1
+        elif form.role == "bar":
+            self._bar.seen.pop(values["total"], None)
+            self._bar.seen[values["total"]] = (values["number"], values["elapsed"])
+        elif form.role == "summary":
+            self.place_batch()
+            if self.runs:
+                self.runs[-1].samples = float(values["samples"])
+                self.runs[-1].speed = float(values["speed"])
+        elif form.role == "epoch":
+            self.place_batch()
+            seconds = float(values["time"]) * form.scale["time"]
+            epoch = next((writer.latest for (_, name), writer in self._writers.items() if name == "mindspore"), None)
+            if epoch is None or not math.isnan(epoch.seconds[-1]):
+                number = b"%d" % (epoch.last + 1 if epoch else 1)
+                self._begin_kind(next(one for one in self._forms if one.name == "mindspore"), ("number",))
+                self._rows.append((number,))
+                self._lines.append(0)
+                self.place_batch()
+                epoch = self._latest
+            place = len(epoch or ()) - 1
+            while epoch is not None and place >= 0 and math.isnan(epoch.seconds[place]):
+                epoch.seconds[place] = seconds
+                place -= 1
 
     def place_batch(self) -> None:
-        batch, self._batch = self._batch, LineBatch(_NONE)
-        if not len(batch):
+        """Add the rows that wait to their runs."""
+        kind, rows, lines, rates = self._kind, self._rows, self._lines, self._rates
+        self._kind, self._rows, self._lines, self._rates = _NONE, [], [], {}
+        if not rows:
             return
-        rows = batch.make_rows(counted_only=self._step_count >= _MOST_STEPS)
-        if rows is None:
-            self._place_singly(batch, 0, len(batch))
-        elif rows.ranks:
-            self._place_by_rank(batch, rows)
-        else:
-            self._place_unprefixed(batch, rows)
+        columns, bad = convert_rows(kind, rows)
+        for place in sorted(bad):
+            self._count_damage(lines[place])
+        columns["line"] = lines
+        if rates:
+            columns["rate"] = [rates.get(place, NOT_LOGGED) for place in range(len(lines))]
+        kept = [place for place in range(len(lines)) if place not in bad] if bad else range(len(lines))
+        if kept:
+            self._place_columns(kind.form, columns, kept)
+        while self._step_count > _MOST_STEPS:
+            self._step_count = 0
+            for run in self.runs:
+                for rank in run.ranks:
+                    if len(rank) > 1:
+                        rank.thin()
+                    self._step_count += len(rank)
 
-    def _place_unprefixed(self, batch: LineBatch, rows: Rows) -> None:
-        falls = [at for at, (one, after) in enumerate(pairwise(rows.number), 1) if after <= one]
-        begin = 0
-        for end in [*falls, len(batch)]:
-            while begin < end:
-                place = self._present_steps(self._tailed, rows, begin)
-                if place is None:
-                    self._place_singly(batch, begin, begin + 1)
-                    begin += 1
-                else:
-                    self._extend_steps(place, rows, range(begin, end))
-                    begin = end
-
-    def _place_by_rank(self, batch: LineBatch, rows: Rows) -> None:
+    def _place_columns(self, form: StepForm, columns: Columns, kept: Sequence[int]) -> None:
+        ranks = columns.pop("rank", None)
+        self._number_over_epochs(form, columns, ranks)
+        if ranks is None:
+            self._place_rank(form, self._tailed, columns, kept)
+            return
         each: dict[int, list[int]] = {}
-        for at, rank in enumerate(rows.ranks):
-            each.setdefault(rank, []).append(at)
-        places = {rank: self._present_steps(rank, rows, some[0]) for rank, some in each.items()}
-        rising = all(rows.number[at] < rows.number[after] for some in each.values() for at, after in pairwise(some))
-        if not rising or None in places.values() or self._step_count + len(batch) > _MOST_STEPS:
-            self._place_singly(batch, 0, len(batch))
+        for place in kept:
+            each.setdefault(int(ranks[place]), []).append(place)
+        number = columns["number"]
+        rising = all(number[at] < number[after] for some in each.values() for at, after in pairwise(some))
+        if rising:
+            for rank, some in each.items():
+                self._place_rank(form, rank, columns, some)
+        else:
+            for place in kept:
+                self._place_rank(form, int(ranks[place]), columns, [place])
+        writer = self._writers.get((int(ranks[kept[-1]]), form.name))
+        self._latest = writer.latest if writer else self._latest
+
+    def _number_over_epochs(self, form: StepForm, columns: Columns, ranks: Sequence[float] | None) -> None:
+        # Some counters restart with each epoch: with the number of steps of an epoch, or without.
+        epoch, total = columns.pop("epoch", None), columns.get("total")
+        if epoch is None or (total is not None and max(epoch) <= 1):
             return
-        for rank, place in places.items():
-            if place is not None:
-                self._extend_steps(place, rows, each[rank])
-        self._latest = places[rows.ranks[-1]]
-
-    def _present_steps(self, rank: int | None, rows: Rows, at: int) -> RankSteps | None:
-        # Return the steps that a step of this rank continues; None without such steps, or if totals differ.
-        writer = self._writers.get(rank)
-        if writer is None or writer.run < 0 or rows.total.count(self.runs[writer.run].total) < len(rows.total):
-            return None
-        own = (one for one in self.runs[writer.run].ranks if one.rank == rank and one.form is rows.form)
-        found = next(own, None)
-        return found if found is not None and rows.number[at] > found.number[-1] else None
-
-    def _extend_steps(self, place: RankSteps, rows: Rows, at: Sequence[int]) -> None:
-        kept = at[: max(_MOST_STEPS - self._step_count, 0)]
-        self.dropped += len(at) - len(kept)
-        if not kept:
+        if total is not None:
+            numbers = zip(columns["number"], epoch, total, strict=True)
+            columns["number"] = [one + max(e - 1, 0) * of for one, e, of in numbers]
             return
-        columns = {"number": rows.number, **rows.columns}
-        if len(kept) < len(rows.number):
-            columns = {name: [*itemgetter(*kept, kept[0])(column)][:-1] for name, column in columns.items()}
-        place.extend(columns, len(kept))
-        self._step_count += len(kept)
-        writer = self._writers[place.rank if place.rank is not None else self._tailed]
-        writer.last = max(writer.last, place.number[-1])
-        self._latest = place
+        for place, one in enumerate(epoch):
+            rank = self._tailed if ranks is None else int(ranks[place])
+            writer = self._writers.setdefault((rank, form.name), _StepWriter())
+            if one == writer.epoch + 1 and columns["number"][place] + writer.offset <= writer.counted:
+                writer.offset = writer.counted
+            elif one < writer.epoch:
+                writer.offset = 0
+            writer.epoch = int(one)
+            columns["number"][place] = int(columns["number"][place]) + writer.offset
+            writer.counted = int(columns["number"][place])
 
-    def _place_singly(self, batch: LineBatch, begin: int, end: int) -> None:
-        for rank, step, line, rate in batch.iterate_steps(begin, end):
-            if step is None:
-                self._count_damage(line)
-            else:
-                self._add_step(self._tailed if rank is None else rank, step, line)
-            if rate == rate:  # noqa: PLR0124 - NaN is a rate that is not logged
-                self._set_rate(rate)
+    def _place_rank(self, form: StepForm, rank: int | None, columns: Columns, kept: Sequence[int]) -> None:
+        # Steps that rise, with one total, belong to the steps before them; at each other step a run or a rank begins.
+        number, total = columns["number"], columns.get("total")
+        begin = 0
+        for end in range(1, len(kept) + 1):
+            if end < len(kept):
+                at, after = kept[end - 1], kept[end]
+                if number[after] > number[at] and (total is None or total[after] == total[at]):
+                    continue
+            self._place_part(form, rank, columns, kept[begin:end])
+            begin = end
+
+    def _place_part(self, form: StepForm, rank: int | None, columns: Columns, kept: Sequence[int]) -> None:
+        while kept:
+            writer = self._writers.get((rank, form.name))
+            if writer is None:
+                if len(self._writers) >= _MOST_RANKS:
+                    self.dropped += len(kept)
+                    return
+                writer = self._writers[rank, form.name] = _StepWriter()
+            first = {name: column[kept[0] : kept[0] + 1] for name, column in columns.items()}
+            place, many = self._steps_for(writer, form, rank, first, kept)
+            if place is None:
+                self.dropped += 1
+                kept = kept[1:]
+                continue
+            if many:
+                before = len(place)
+                place.extend(_take_rows(columns, many), len(many))
+                self._step_count += len(place) - before
+            writer.last = max(writer.last, place.last)
+            self._latest = writer.latest = place
+            kept = kept[max(len(many), 1) :]
+
+    def _steps_for(
+        self,
+        writer: _StepWriter,
+        form: StepForm,
+        rank: int | None,
+        first: Mapping[str, Sequence[float]],
+        kept: Sequence[int],
+    ) -> tuple[RankSteps | None, Sequence[int]]:
+        # Return the steps that some rows continue, and how many of the rows: none if the first completed the last step.
+        number, total = int(first["number"][0]), int(first.get("total", [0])[0])
+        run = self.runs[writer.run] if writer.run >= 0 else None
+        if run is not None and writer.latest is not None and total == writer.latest.total:
+            own = [one for one in run.ranks if one.rank == rank and one.form is form]
+            if own and number > own[0].last:
+                return own[0], kept
+            if own and number == own[0].last and own[0].complete(first):
+                return own[0], ()
+            # Without prefixes a repeated step may be that of another rank, at most one step late.
+            if own and rank is None and number >= writer.last - 1 and _repeats_step(own[0], first, number):
+                later = next((one for one in own[1:] if one.last < number), None)
+                return later or _add_rank(run, RankSteps(form, None, total)), kept[:1]
+        return self._begin_run(writer, form, rank, number, total), kept
+
+    def _begin_run(
+        self, writer: _StepWriter, form: StepForm, rank: int | None, number: int, total: int
+    ) -> RankSteps | None:
+        repeated = writer.run >= 0 and number == writer.last
+        writer.run += 1
+        if writer.run == len(self.runs):
+            if writer.run >= _MOST_RUNS:
+                writer.run -= 1
+                return None
+            self.runs.append(LoggedTraining(total=total, repeated=repeated, memory=self._early))
+            self._early = {}
+        writer.last = 0
+        return _add_rank(self.runs[writer.run], RankSteps(form, rank, total))
 
     def _count_damage(self, line: int) -> None:
         self.damaged_count += 1
@@ -341,106 +442,71 @@ class _TrainingLogReader:
 
     def _read_single_line(self, number: int, line: str, *, whole: bool) -> None:
         rank, text = split_rank(line)
-        rank = self._tailed if rank is None else rank
         found = False
-        for step in parse_steps(text, whole=whole):
+        for form, spans in locate_steps(text, self._forms, whole=whole):
             found = True
-            if step is None:
+            if not spans:
                 self._count_damage(number)
-            else:
-                self._add_step(rank, step, number)
-        if "samples/s/p" in text:
-            self._set_rate(parse_rate(text), whole=whole)
-        elif not found:
+            if not spans or (form.role and not whole):
+                continue
+            values = {name: text[start:end].encode() for name, (start, end) in spans.items()}
+            if rank is not None and not form.role:
+                values["rank"] = b"%d" % rank
+            names = tuple(sorted(values))
+            self._add_row(form, names, tuple(values[name] for name in names), number)
+        if not found:
             self._read_remark(text, number)
 
-    def _add_step(self, rank: int | None, step: StepLine, line: int) -> None:
-        writer = self._writers.get(rank)
-        if writer is None:
-            if len(self._writers) >= _MOST_RANKS:
-                self.dropped += 1
-                return
-            writer = self._writers[rank] = _StepWriter()
-        number = _number_in_job(writer, step)
-        place = self._steps_for(writer, rank, step, number)
-        if place is None or self._step_count >= _MOST_STEPS:
-            self.dropped += 1
-            return
-        self._step_count += 1
-        place.add(step, number, line)
-        writer.last = max(writer.last, number)
-        self._latest = place
-
-    def _steps_for(self, writer: _StepWriter, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
-        run = self.runs[writer.run] if writer.run >= 0 else None
-        if run is not None and step.total == run.total:
-            own = [one for one in run.ranks if one.rank == rank and one.form is step.form]
-            if own and number > own[0].number[-1]:
-                return own[0]
-            # Without prefixes a repeated step may be that of another rank, at most one step late.
-            if own and rank is None and number >= writer.last - 1 and _repeats_step(own[0], step, number):
-                later = next((one for one in own[1:] if one.number[-1] < number), None)
-                return later or _add_rank(run, RankSteps(step.form, None))
-        return self._begin_run(writer, rank, step, number)
-
-    def _begin_run(self, writer: _StepWriter, rank: int | None, step: StepLine, number: int) -> RankSteps | None:
-        repeated = writer.run >= 0 and number == writer.last
-        writer.run += 1
-        if writer.run == len(self.runs):
-            if writer.run >= _MOST_RUNS:
-                writer.run -= 1
-                return None
-            self.runs.append(LoggedTraining(total=step.total, repeated=repeated, memory=self._early))
-            self._early = {}
-        if step.form is Form.MINDSPEED and writer.offset:
-            writer.offset = 0
-        writer.last = 0
-        return _add_rank(self.runs[writer.run], RankSteps(step.form, rank))
-
-    def _set_rate(self, rate: float, *, whole: bool = True) -> None:
-        if self._latest is None:
-            self.orphans += 1
-        elif whole:
-            self._latest.rate[-1] = rate
-
     def _read_remark(self, text: str, line: int) -> None:
-        if tail := _TAIL.search(text):
+        kinds = [kind for words, kind in self._events.items() if words in text]
+        tail = _TAIL.search(text)
+        if not kinds and not tail and " memory (MB) |" not in text:
+            return
+        self.place_batch()
+        if tail:
             self._tailed = int(tail[1])
         for memory in parse_reports(text) if " memory (MB) |" in text else ():
             # Ranks do not wait for the one that writes steps: the report may belong to the run that begins.
-            begun = self.runs and self._latest is not None and self._latest.number[-1] <= memory.steps
+            begun = self.runs and self._latest is not None and self._latest.last <= memory.steps
             kept = self.runs[-1].memory if begun else self._early
             if memory.rank in kept or len(kept) < _MOST_RANKS:
                 kept[memory.rank] = memory
-        if not self.runs:
-            return
-        run = self.runs[-1]
-        for words, kind in _REMARKS.items():
-            if words in text and len(run.remarks) < _MOST_REMARKS and self._latest is not None:
-                run.remarks.append(Remark(kind, self._latest.number[-1], line))
+        for kind in kinds if self.runs and self._latest is not None else ():
+            if len(self.runs[-1].remarks) < _MOST_REMARKS and self._latest is not None:
+                self.runs[-1].remarks.append(Remark(kind, self._latest.last, line))
+
+    def choose_forms(self) -> list[LoggedTraining]:
+        """Return the runs, each with the lines of the trainer that say most: of Hugging Face and DeepSpeed, say."""
+        for run in self.runs:
+            forms = {rank.form.name for rank in run.ranks}
+            if len(forms) < 2:  # noqa: PLR2004 - one form
+                continue
+            best = max(run.ranks, key=lambda one: (any(not math.isnan(each) for each in one.seconds), len(one)))
+            others = [rank for rank in run.ranks if rank.form is not best.form]
+            run.ranks = [rank for rank in run.ranks if rank.form is best.form]
+            for rank in others:
+                for name, trouble in rank.troubles.items():
+                    best.troubles.setdefault(name, trouble)
+        return self.runs
 
 
-def _number_in_job(writer: _StepWriter, step: StepLine) -> int:
-    # Some counters restart with each epoch.
-    if step.form is Form.MINDSPEED:
-        if step.epoch == writer.epoch + 1 and step.number + writer.offset <= writer.last:
-            writer.offset = writer.last
-        elif step.epoch < writer.epoch:
-            writer.offset = 0
-        writer.epoch = step.epoch
-        return step.number + writer.offset
-    return step.number + max(step.epoch - 1, 0) * step.total
-
-
-def _repeats_step(steps: RankSteps, step: StepLine, number: int) -> bool:
+def _repeats_step(steps: RankSteps, first: Mapping[str, Sequence[float]], number: int) -> bool:
     # Return whether a known step has the same values as this line: the gradient norm, or else the loss.
     place = next((at for at in range(len(steps) - 1, max(len(steps) - 3, -1), -1) if steps.number[at] == number), None)
     if place is None:
         return False
-    for mine, theirs in ((steps.norm[place], step.norm), (steps.loss[place], step.loss)):
-        if mine == mine and theirs == theirs:  # noqa: PLR0124 - both are known
-            return mine == theirs
+    for mine, theirs in ((steps.norm[place], first.get("norm")), (steps.loss[place], first.get("loss"))):
+        if theirs is not None and mine == mine and theirs[0] == theirs[0]:  # noqa: PLR0124 - both are known
+            return mine == theirs[0]
     return True
+
+
+def _take_rows(columns: Columns, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:
+    if len(rows) == len(columns["line"]):
+        return columns
+    if isinstance(rows, range):
+        return {name: column[rows.start : rows.stop] for name, column in columns.items()}
+    return {name: [column[at] for at in rows] for name, column in columns.items()}
 
 
 def _add_rank(run: LoggedTraining, rank: RankSteps) -> RankSteps | None:

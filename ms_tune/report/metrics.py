@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity
 from ms_tune.encode import record_json
+from ms_tune.metrics.result import ENOUGH
 from ms_tune.report.console import Console, pad, text_width
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
 from ms_tune.report.words import doubt_json, doubt_line, shorten_location
@@ -19,17 +20,17 @@ if TYPE_CHECKING:
     from ms_tune.metrics.result import Figure, MetricsReport, Outlier, RunComparison, RunMetrics
     from ms_tune.text import Language
 
-_SHARES = ("mfu", "hfu", "linearity", "linearity_guide", "bubble")
+_SHARES = ("mfu", "mfu_logged", "hfu", "linearity", "linearity_guide", "bubble")
 _RATES = ("samples_per_second", "tokens_per_second_per_card", "tflops_per_card")  # on the short screen
 _SHOWN = 5  # slow steps shown
 VERSION = 1
 # Keys of every run; null if a figure is missing.
 _FIGURES = (
     *("samples_per_second", "samples_per_second_per_card", "tokens_per_second", "tokens_per_second_per_card"),
-    *("tflops_logged", "tflops_per_card", "mfu", "hfu", "bubble"),
+    *("tflops_logged", "tflops_per_card", "mfu", "mfu_logged", "hfu", "bubble"),
 )
 _TIMES = (
-    *("count", "median", "mad", "first", "shortest", "longest", "mean", "resolution", "averaged_over"),
+    *("count", "median", "mad", "trend", "first", "shortest", "longest", "mean", "resolution", "averaged_over"),
     *("outliers", "outlier_count"),
 )
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 1000, 220, 70, 24
@@ -37,16 +38,30 @@ _TIME, _LOSS = "#3b6fb6", "#b5651d"
 
 
 def show_verdicts(report: MetricsReport, console: Console) -> None:
-    """Show one line per run that states whether its figures are reliable."""
+    """Show one line per run: whether it is healthy, and its figures reliable."""
     for run in report.runs:
         _show_verdict(run, report, _short_title(run, report, console), console)
 
 
 def _show_verdict(run: RunMetrics, report: MetricsReport, title: str, console: Console) -> None:
-    errors = sum(problem.severity is Severity.ERROR for problem in (*run.problems, *report.problems))
-    said = "unreliable" if errors else "reliable"
-    verdict = console.text(f"metrics.show.verdict.{said}", run=title, count=errors)
-    console.write(console.paint(verdict, "red") if errors else verdict)
+    others = (*run.about_steps, *run.impossible, *report.problems)
+    errors = sum(problem.severity is Severity.ERROR for problem in others)
+    worst = _worst(run.health, report)
+    why = console.say(worst.message) if worst else ""
+    if worst is not None and worst.severity is Severity.ERROR:
+        said, colour = "broken", "red"
+    elif errors:
+        said, colour = "unreliable", "red"
+    else:
+        said, colour = ("suspicious", "yellow") if worst else ("healthy", "")
+    verdict = console.text(f"metrics.show.verdict.{said}", run=title, count=errors, why=why)
+    console.write(console.paint(verdict, colour) if colour else verdict)
+
+
+def _worst(health: Sequence[Diagnostic], report: MetricsReport) -> Diagnostic | None:
+    restarts = (problem for problem in report.problems if problem.severity is Severity.WARNING)
+    found = [one for one in (*health, *restarts) if one.severity is not Severity.INFO]
+    return min(found, key=lambda one: one.severity.rank, default=None)
 
 
 def _short_title(run: RunMetrics, report: MetricsReport, console: Console) -> str:
@@ -57,8 +72,8 @@ def _short_title(run: RunMetrics, report: MetricsReport, console: Console) -> st
 
 
 def show_summary(report: MetricsReport, config: Path | None, console: Console) -> None:
-    """Show the main figures and the worst problem of the longest run, then the next command."""
-    run = report.comparison.run if report.comparison else max(report.runs, key=lambda run: run.steps)
+    """Show the main figures and the worst problem of the longest run, or of a broken one, then the next command."""
+    run = report.comparison.run if report.comparison else max(report.runs, key=lambda run: (run.is_broken, run.steps))
     _show_verdict(run, report, _short_title(run, report, console), console)
     _show_main_figures(run, report, console)
     if (count := len({run.source for run in report.runs})) > 1:
@@ -83,11 +98,13 @@ def _show_main_figures(run: RunMetrics, report: MetricsReport, console: Console)
     causes = run.judgement[1:2] if report.comparison is None and not is_wrong else ()
     for cause in causes:
         console.write(f"    {console.say(cause)}")
-    if problems and not causes:
-        text = console.say(problems[0].message)
-        if len(problems) > 1:
-            text = console.text("metrics.show.doubts.more", text=text, count=len(problems) - 1)
-        console.write(f"  {console.labelled(_problem_label(problems[0], console), text)}")
+    said = _worst(run.health, report)  # by the verdict
+    others = [problem for problem in problems if problem is not said]
+    if others and not causes:
+        text = console.say(others[0].message)
+        if len(others) > 1:
+            text = console.text("metrics.show.doubts.more", text=text, count=len(others) - 1)
+        console.write(f"  {console.labelled(_problem_label(others[0], console), text)}")
 
 
 def _short_rows(run: RunMetrics, comparison: RunComparison | None, console: Console) -> Iterator[tuple[str, str, str]]:
@@ -98,8 +115,15 @@ def _short_rows(run: RunMetrics, comparison: RunComparison | None, console: Cons
         said = "step" if times.low is None else "interval"
         seconds = {name: _short_number(getattr(times, name)) for name in ("median", "low", "high")}
         yield console.text("metrics.show.step"), console.text(f"metrics.show.short.{said}", **seconds), ""
+    elif run.mean_seconds is not None:
+        mean = console.text("metrics.show.short.mean", mean=_short_number(run.mean_seconds))
+        yield console.text("metrics.show.step"), mean, ""
     samples, tokens, tflops = map(run.value, _RATES)
-    whole = console.text("metrics.show.short.samples", value=_short_number(samples)) if samples else ""
+    all_tokens = run.value("tokens_per_second") if not tokens else None
+    rates = (("samples", samples), ("tokens", all_tokens))
+    whole = console.listed(
+        console.text(f"metrics.show.short.{name}", value=_short_number(one)) for name, one in rates if one
+    )
     parts = [console.text("metrics.show.short.tokens", value=_short_number(tokens))] if tokens else []
     parts += [f"{_short_number(tflops)} TFLOP/s"] if tflops else []
     each = console.listed(parts)
@@ -108,27 +132,42 @@ def _short_rows(run: RunMetrics, comparison: RunComparison | None, console: Cons
         whole = console.text(text_id, whole=whole, each=each)
     if whole:
         yield console.text("metrics.show.throughput"), whole, ""
-    if comparison is not None and comparison.linearity is not None:
+    if comparison is not None and comparison.linearity is not None and not comparison.is_broken:
         yield (*_figure_row(comparison.linearity, console)[:2], "")
     mfu = run.figure("mfu")
     if mfu is not None and not mfu.missing and run.judgement:
         name, value, _ = _figure_row(mfu, console)
         yield name, console.labelled(value, console.say(run.judgement[0])), ""
+    elif (logged := run.figure("mfu_logged")) is not None:
+        yield (*_figure_row(logged, console)[:2], "")
 
 
 def _short_ratio(comparison: RunComparison, console: Console) -> str:
-    ratio, word = f"{comparison.ratio:.3f}", console.text(f"metrics.show.ratio.{_ratio_word(comparison)}")
-    if comparison.low is not None and comparison.high is not None:
+    ratio, word = f"{comparison.ratio:.3f}", _say_ratio(comparison, console)
+    if comparison.low is not None and comparison.high is not None and not comparison.is_broken:
         limits = {"low": f"{comparison.low:.3f}", "high": f"{comparison.high:.3f}"}
         word = console.text("metrics.show.short.ratio.interval", word=word, ratio=ratio, **limits)
+    elif comparison.is_significant:
+        word = console.text("metrics.show.short.ratio.separate", word=word, ratio=ratio)
     seconds, before = (_short_number(one.times.median) for one in (comparison.run, comparison.baseline))
     return console.text("metrics.show.short.ratio", seconds=seconds, before=before, word=word)
 
 
+def _say_ratio(comparison: RunComparison, console: Console) -> str:
+    which = comparison.run if comparison.run.is_broken else comparison.baseline
+    name = shorten_location(which.source.name or str(which.source))
+    return console.text(f"metrics.show.ratio.{_ratio_word(comparison)}", which=name)
+
+
 def _ratio_word(comparison: RunComparison) -> str:
+    if comparison.is_broken:
+        return "broken"
+    if comparison.is_significant:
+        return "slower" if comparison.ratio > 1 else "faster"
     if comparison.low is None or comparison.high is None:
-        return "few"
-    return "same" if not comparison.is_significant else "slower" if comparison.ratio > 1 else "faster"
+        both = (comparison.run.times, comparison.baseline.times)
+        return "drift" if any(times.low is None and times.count >= ENOUGH for times in both) else "few"
+    return "same"
 
 
 def _short_number(value: float | None) -> str:
@@ -152,7 +191,7 @@ def title_of(run: RunMetrics, console: Console) -> str:
         "metrics.show.run",
         source=shorten_location(str(run.source)),
         number=run.run,
-        form=run.form.value,
+        form=run.form,
         steps=run.steps,
         first=run.first_step,
         last=run.last_step,
@@ -199,10 +238,14 @@ def _time_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, st
                 mean=_seconds_text(times.mean),
             ),
         )
-    first = console.text("metrics.show.first.value", first=_seconds_text(times.first))
-    if times.median:
-        first += console.text("metrics.show.first.times", times=f"{times.first / times.median:.1f}")
-    yield console.text("metrics.show.first"), first, ""
+    if times.first is not None:
+        first = console.text(
+            f"metrics.show.first.{'value' if times.compiles or not times.median else 'plain'}",
+            first=_seconds_text(times.first),
+        )
+        if times.median and times.compiles:
+            first += console.text("metrics.show.first.times", times=f"{times.first / times.median:.1f}")
+        yield console.text("metrics.show.first"), first, ""
     for place, one in enumerate(times.outliers[:_SHOWN]):
         yield console.text("metrics.show.outliers") if not place else "", _outlier_text(one, console), ""
     if times.outlier_count > _SHOWN:
@@ -273,7 +316,8 @@ def problem_line(problem: Diagnostic, console: Console, colour: str | None = Non
 
 
 def _problem_label(problem: Diagnostic, console: Console) -> str:
-    return console.text("metrics.show.serious" if problem.severity is Severity.ERROR else "metrics.show.problem")
+    names = {Severity.ERROR: "serious", Severity.WARNING: "warning", Severity.INFO: "problem"}
+    return console.text(f"metrics.show.{names[problem.severity]}")
 
 
 def _show_comparison(comparison: RunComparison, console: Console) -> None:
@@ -295,14 +339,14 @@ def comparison_lines(comparison: RunComparison, console: Console) -> Iterator[st
         seconds=_seconds_text(run.times.median),
         before=_seconds_text(baseline.times.median),
     )
-    if comparison.low is None or comparison.high is None:
-        yield console.text("metrics.show.ratio.few")
+    if comparison.is_broken or comparison.low is None or comparison.high is None:
+        yield _say_ratio(comparison, console)
         return
     yield console.text(
         "metrics.show.ratio.interval",
         low=f"{comparison.low:.3f}",
         high=f"{comparison.high:.3f}",
-        word=console.text(f"metrics.show.ratio.{_ratio_word(comparison)}"),
+        word=_say_ratio(comparison, console),
     )
 
 
@@ -332,6 +376,7 @@ def _run_json(run: RunMetrics) -> dict[str, object]:
         **{figure.name: figure.value for figure in run.figures},
         "mfu_counted_otherwise": {one.convention: one.mfu for one in run.counted_otherwise},
         "hfu_counted_otherwise": {one.convention: one.hfu for one in run.counted_otherwise},
+        "health": _health_json(run),
         "judgement": run.judgement,
         "loss": {"first": run.losses[0], "last": run.losses[1]} if run.losses else None,
         "memory": [
@@ -348,8 +393,17 @@ def _run_json(run: RunMetrics) -> dict[str, object]:
     }
 
 
+def _health_json(run: RunMetrics) -> dict[str, object]:
+    found = [problem for problem in run.health if problem.severity is not Severity.INFO]
+    state = "broken" if run.is_broken else "suspicious" if found else "healthy"
+    return {"state": state, "findings": [problem.id for problem in found]}
+
+
 def _problem_json(problem: Diagnostic) -> dict[str, object]:
-    return doubt_json(problem) | {"line": problem.location.line if problem.location != START else None}
+    return doubt_json(problem) | {
+        "severity": problem.severity,
+        "line": problem.location.line if problem.location != START else None,
+    }
 
 
 def _comparison_json(comparison: RunComparison) -> dict[str, object]:
@@ -361,6 +415,7 @@ def _comparison_json(comparison: RunComparison) -> dict[str, object]:
         "interval": None if comparison.low is None else (comparison.low, comparison.high),
         "confidence": 0.95,
         "told_apart": comparison.is_significant,
+        "broken": comparison.is_broken,
         "linearity": linearity and linearity.value,
         "linearity_guide": guide and guide.value,
         "figures": [one for one in (linearity, guide) if one],

@@ -87,8 +87,10 @@ class TestFigures:
         text = megatron_log([1000] * 8, total=8, tflops=200)
         run = run_of(tmp_path, text, MetricsRequest(chip="Ascend910B2"))
         assert run.value("mfu") == pytest.approx(200 / 353.89)
-        with pytest.raises(UsageError, match="'H100' is unknown; known chips: 910B1"):
-            run_of(tmp_path, text, MetricsRequest(chip="H100"))
+        for name in ("H100", "NVIDIA H100 SXM5", "h100-80gb"):
+            assert run_of(tmp_path, text, MetricsRequest(chip=name)).value("mfu") == pytest.approx(200 / 989.4)
+        with pytest.raises(UsageError, match="'910X' is unknown; known chips: 910B1"):
+            run_of(tmp_path, text, MetricsRequest(chip="910X"))
 
     def test_ranks_of_a_folder(self, tmp_path: Path) -> None:
         for rank in range(3):
@@ -268,7 +270,7 @@ class TestCommand:
         assert main(command) == 0
         short = capsys.readouterr().out.splitlines()
         assert len(short) == 4
-        assert "reliable" in short[0] if language == "en" else "可信" in short[0]
+        assert short[0].startswith("metrics: healthy. worker_3.log" if language == "en" else "指标：正常。worker_3.log")
         assert "--chip" in short[-1]
         assert main([*command, "-q"]) == 0
         assert capsys.readouterr().out.splitlines() == short[:1]

@@ -73,7 +73,8 @@ def test_a_log_is_read_alike_in_any_portion(tmp_path: Path, monkeypatch: pytest.
                 patch.setattr(lines, "_BLOCK", block)
                 patch.setattr(lines, "_MANY", many)
                 if not layouts:
-                    patch.setattr(training_log, "learn_line_layout", lambda _line: None)
+                    patch.setattr(training_log, "learn_line_layout", lambda _line, _forms: None)
+                    patch.setattr(training_log._TrainingLogReader, "_may_matter", lambda _self, _line: True)
                 try:
                     found.add(summarise(read_training_log(path)))
                 except TraceError as error:

@@ -11,7 +11,7 @@ import pytest
 
 from ms_tune.errors import TraceError
 from ms_tune.readers import training_log
-from ms_tune.readers.logged_steps import Form, TrainingLog, parse_rate, parse_steps, read_baseline
+from ms_tune.readers.logged_steps import TrainingLog, read_baseline
 from ms_tune.readers.training_log import read_training_log
 from ms_tune.units import MIB
 from tests.readers.training_logs import PUBLIC, dynamic_line, megatron_line, megatron_log, static_line
@@ -31,23 +31,22 @@ class TestForms:
         log = read(tmp_path, "noise\n" + static_line(1, 9000) + "more noise\n" + static_line(2, 2000))
         (run,) = log.runs
         (steps,) = run.ranks
-        assert (steps.form, list(steps.number), list(steps.seconds)) == (Form.STATIC, [1, 2], [9.0, 2.0])
+        assert (steps.form.name, list(steps.number), list(steps.seconds)) == ("mindformers", [1, 2], [9.0, 2.0])
         assert list(steps.line) == [2, 5]
         assert list(steps.rate) == [0.11111, 0.5]
         assert list(steps.tflops) == [11.111, 50.0]
         assert list(steps.loss) == [1.5, 1.5]
         assert (run.total, log.damaged_count, log.cut_off) == (100, 0, False)
 
-    def test_a_value_with_its_average_after_it(self) -> None:
+    def test_a_value_with_its_average_after_it(self, tmp_path: Path) -> None:
         line = (
             " iteration 2/ 9 | elapsed time per iteration (ms): 100.5/101.0 | compute per GPU (TFLOP/s/GPU): 90.5 (avg 90.4) |"
-            " global batch size: 8 | lm loss: 1.5x | grad norm: / 3 |"
+            " global batch size: 8 | lm loss: 1.5x | grad norm: / 3 |\n"
         )
-        (step,) = parse_steps(line)
-        assert step is not None
-        assert (step.seconds, step.tflops, step.batch) == (0.1005, 90.5, 8)
-        assert math.isnan(step.loss)
-        assert math.isnan(step.norm)
+        (steps,) = read(tmp_path, line).runs[0].ranks
+        assert (steps.seconds[0], steps.tflops[0], steps.batch[0]) == (0.1005, 90.5, 8)
+        assert math.isnan(steps.loss[0])
+        assert math.isnan(steps.norm[0])
 
 
 class TestRanksAndRuns:
@@ -77,7 +76,7 @@ class TestBroken:
         for text, norms in (
             (f"{bare}\n{bare.replace('1/', '2/', 1)}\n", [5, 5]),
             (f"{bare}\n{bare.replace('1/', '2/', 1)}.2", [5, math.nan]),
-            (f"{bare} {megatron_line(2, 100)}", [math.nan, 2]),
+            (f"{bare} {megatron_line(2, 100)}", [5, 2]),
         ):
             found = list(read(tmp_path, text).runs[0].ranks[0].norm)
             assert found == pytest.approx(norms, nan_ok=True)
@@ -111,10 +110,6 @@ class TestBroken:
         with pytest.raises(TraceError, match=what):
             read(tmp_path, text, "base.json")
 
-    def test_a_rate_alone(self) -> None:
-        assert parse_rate("| 0.12096 samples/s/p  1 day") == 0.12096
-        assert math.isnan(parse_rate("samples/s/p"))
-
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public logs are not here")
 @pytest.mark.parametrize(
@@ -143,11 +138,18 @@ def numbers(log: TrainingLog) -> list[list[list[int]]]:
     return [[list(rank.number) for rank in run.ranks] for run in log.runs]
 
 
-@pytest.mark.parametrize(("most", "dropped"), [(2, 3), (5, 0), (4, 1)])
-def test_so_many_steps_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, dropped: int) -> None:
+@pytest.mark.parametrize(("most", "kept"), [(9, [*range(1, 10)]), (5, [1, 3, 5, 7, 9]), (4, [1, 5, 9])])
+def test_of_too_many_steps_every_second_one_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, kept: list[int]
+) -> None:
     monkeypatch.setattr(training_log, "_MOST_STEPS", most)
-    log = read(tmp_path, megatron_log([100] * 5))
-    assert (numbers(log), log.dropped) == ([[[*range(1, most + 1)]]], dropped)
+    log = read(
+        tmp_path,
+        megatron_log([100] * 8)
+        + megatron_line(9, 100).replace("lm loss: 9.91", "lm loss: nan ").replace("E+00 | loss", "| loss"),
+    )
+    (steps,) = log.runs[0].ranks
+    assert (list(steps.number), log.dropped, steps.last, steps.seen) == (kept, 9 - len(kept), 9, 9)
 
 
 @pytest.mark.parametrize(("most", "dropped"), [(1, 4), (2, 2), (3, 0)])
@@ -250,9 +252,10 @@ def test_the_columns_of_a_baseline_are_as_long_as_its_times(tmp_path: Path) -> N
     assert [math.isnan(loss) for loss in steps.loss] == [False, True, True]
     assert (steps.loss[0], list(steps.tflops)) == (1.5, [5, 6, 7])
     assert (log.runs[0].total, log.runs[0].repeated, log.rank) == (0, False, 3)
-    bad = [True, "1", None, 1e400]
+    bad = [True, "1", None, {}]
     log = read(tmp_path, json.dumps({"time": [1] * 4, "loss": bad}), "x.json")
     assert all(math.isnan(loss) for loss in log.runs[0].ranks[0].loss)
+    assert not log.runs[0].ranks[0].troubles
     with pytest.raises(TraceError):  # lists in a log are no baseline
         read(tmp_path, json.dumps(data), "x.log")
 

@@ -1,0 +1,292 @@
+"""Test the lines of each trainer: written by its own format, with the traps that its figures have."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import timedelta
+from importlib.util import find_spec
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ms_tune import measure_runs
+from ms_tune.cli.main import main
+from ms_tune.errors import TraceError
+from ms_tune.readers.step_lines import step_forms
+from ms_tune.readers.training_log import read_training_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ms_tune.readers.logged_steps import RankSteps
+
+TIMES = [9.5, *(2.0 + (step * 7 % 5) / 10 for step in range(24))]  # seconds; the first one compiles
+LOSSES = [round(4 - step / 20, 4) for step in range(25)]
+CLOCK = [sum(TIMES[: step + 1]) for step in range(25)]
+
+
+def stamp(seconds: float) -> str:
+    """Return a time of day with milliseconds."""
+    whole = timedelta(seconds=round(seconds, 3) + 36000)
+    return f"2026-01-01 {str(whole)[:8]},{whole.microseconds // 1000:03d}"
+
+
+def mindformers(step: int) -> str:
+    return (
+        f"{stamp(CLOCK[step])} - mindformers[core/callback/callback.py:529] - INFO - {{ Epoch:[  1/  2], step:[{step + 1:5d}/{100:5d}], "
+        f"loss: {LOSSES[step]:5.3f}, per_step_time: {int(TIMES[step] * 1000)}ms, lr: 1e-05, overflow cond: False, "
+        f"loss_scale: 1.0, global_norm: [1.5], train_throughput_per_npu: 100.000T\n"
+    )
+
+
+def mindformers_before_0_6(step: int) -> str:
+    return (
+        f"{stamp(CLOCK[step])} - INFO - Epoch:[  1/  1], step:[{step + 1:5d}/{100:5d}], loss:[{LOSSES[step]:5.3f}/{4:5.3f}], "
+        f"time:{TIMES[step] * 1000:5.3f} ms, lr:1e-05, overflow cond: False, loss_scale: 65536.0\n"
+    )
+
+
+def megatron_in_seconds(step: int) -> str:
+    return (
+        f" iteration {step + 1:8d}/{100:8d} | consumed samples: {step * 8:12d} | elapsed time per iteration (s): {TIMES[step]:.4f} | "
+        f"global batch size: {8:5d} | lm loss: {LOSSES[step]:.6E} | number of skipped iterations: {0:3d} | TFLOPs: 99.00 |\n"
+    )
+
+
+def gpt_neox(step: int) -> str:
+    return (
+        f" samples/sec: {8 / TIMES[step]:.3f} | iteration {step + 1:8d}/{100:8d} | elapsed time per iteration (ms): "
+        f"{TIMES[step] * 1000:.1f} | learning rate: 1.000E-05 | approx flops per GPU: 99.0TFLOPS | lm_loss: {LOSSES[step]:.6E} | "
+        "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+    )
+
+
+def mindspore(step: int) -> str:
+    return f"{stamp(CLOCK[step])} epoch: 1 step: {step + 1}, loss is {LOSSES[step]}\n"
+
+
+def mindyolo(step: int) -> str:
+    head = f"{stamp(CLOCK[step])} [INFO] Epoch 1/300, Step {step + 1}/100, "
+    return (
+        f"{head}imgsize (640, 640), loss: {LOSSES[step]:.4f}, lbox: 1.0, cur_lr: 0.01\n"
+        f"{head}step time: {TIMES[step] * 1000:.2f} ms\n"
+    )
+
+
+def hyper_parallel(step: int) -> str:
+    return (
+        f"step={step + 1} epoch=0 data/consumed_tokens={4096 * (step + 1)} memory/device_max_allocated_gb=21.5 "
+        f"performance/step_time={TIMES[step]:.9g} training/grad_norm=1.5 training/total_loss={LOSSES[step]:.9g}\n"
+    )
+
+
+def llamafactory(step: int) -> str:
+    logs = {"current_steps": step + 1, "total_steps": 100, "loss": LOSSES[step], "lr": 1e-5, "epoch": 0.1}
+    return json.dumps(logs | {"elapsed_time": str(timedelta(seconds=int(CLOCK[step])))}) + "\n"
+
+
+def swift(step: int) -> str:
+    hours, minutes = divmod(int(CLOCK[step]) // 60, 60)
+    elapsed = f"{hours}h {minutes}m {int(CLOCK[step]) % 60}s" if hours else f"{minutes}m {int(CLOCK[step]) % 60}s"
+    logs = {"loss": LOSSES[step], "grad_norm": 1.5, "memory(GiB)": 51.3}
+    logs |= {"train_speed(iter/s)": round((step + 1) / CLOCK[step], 6), "epoch": 0.1}
+    return f"{logs | {'global_step/max_steps': f'{step + 1}/100', 'elapsed_time': elapsed}}\n"
+
+
+def swift_megatron(step: int) -> str:
+    logs = {"loss": LOSSES[step], "grad_norm": 1.5, "iteration": f"{step + 501}/900"}
+    logs |= {"elapsed_time": f"0m {int(CLOCK[step])}s", "train_speed(s/it)": round(CLOCK[step] / (step + 1), 6)}
+    return f"{logs}\n"
+
+
+def hugging_face(step: int) -> str:
+    bar = f"  3%|▎         | {step + 1}/100 [{int(CLOCK[step]) // 60:02d}:{int(CLOCK[step]) % 60:02d}<20:32,  4.10s/it]"
+    return (
+        f"{bar}\r{'':40}\r{{'loss': '{LOSSES[step]}', 'grad_norm': '1.5', 'learning_rate': '5e-06', 'epoch': '0.01'}}\n"
+    )
+
+
+def verl(step: int) -> str:
+    return (
+        f"\x1b[36m(TaskRunner pid=11)\x1b[0m step:{step + 1} - actor/pg_loss:np.float64({LOSSES[step]}) - actor/grad_norm:0.4 - "
+        f"perf/mfu/actor:0.210 - timing_s/step:{TIMES[step]:.3f} - perf/throughput:512.500\n"
+    )
+
+
+def torchtitan(step: int) -> str:
+    return (
+        f"[rank0]:[titan] {stamp(CLOCK[step])} - root - INFO - \x1b[31mstep: {step + 1:2}  \x1b[32mloss: {LOSSES[step]:8.5f}  "
+        f"\x1b[38;2;180;60;0mgrad_norm: {1.5:7.4f}  \x1b[36mmemory: {51.3:5.2f}GiB(54.00%)  \x1b[34mtps: {10050:,}  "
+        f"\x1b[36mtflops: {1314.7:,.2f}  \x1b[35mmfu: {13.99:.2f}%\x1b[39m\n"
+    )
+
+
+def deepspeed(step: int) -> str:
+    head = f"[{stamp(CLOCK[step])}] [INFO] "
+    return (
+        f"{head}[logging.py:96:log_dist] [Rank 0] step={step + 1}, skipped={min(step, 3)}, lr=[1e-05], mom=[(0.9, 0.999)]\n"
+        f"{head}[timer.py:215:stop] epoch=0/micro_step={step + 1}/global_step={step + 1}, RunningAvgSamplesPerSec=7.5, "
+        "CurrSamplesPerSec=8.0, MemAllocated=59.65GB, MaxMemAllocated=63.31GB\n"
+    )
+
+
+def libai(step: int) -> str:
+    pace = CLOCK[step] / (step + 1)
+    return (
+        f"[01/01 10:00:00 lb.utils.events]:  eta: 0:10:00  iteration: {step}/100  consumed samples: {8 * step + 8}  "
+        f"total_loss: {LOSSES[step]:.4g}  time: {pace:.4f}({8 / pace:.2f})  data_time: 0.0012  lr: 9.90e-05  \n"
+    )
+
+
+def nanogpt(step: int) -> str:
+    return f"iter {step}: loss {LOSSES[step]:.4f}, time {TIMES[step] * 1000:.2f}ms, mfu {-100.0 if step < 5 else 35.25:.2f}%\n"
+
+
+# A trainer's format, its name, the accuracy of its step times in seconds, and whether its losses are exact.
+TRAINERS: list[tuple[Callable[[int], str], str, float]] = [
+    *((mindformers, "mindformers", 0.001), (mindformers_before_0_6, "mindformers", 1e-6)),
+    *((megatron_in_seconds, "megatron", 1e-6), (gpt_neox, "megatron", 1e-6), (mindspore, "mindspore", 0.0011)),
+    *((mindyolo, "mindyolo", 1e-6), (hyper_parallel, "hyper-parallel", 1e-6), (llamafactory, "llamafactory", 1.0)),
+    *((swift, "ms-swift", 0.001), (swift_megatron, "ms-swift", 0.001), (hugging_face, "transformers", 1.0)),
+    *((verl, "verl", 1e-6), (torchtitan, "torchtitan", 0.0011), (deepspeed, "deepspeed", 0.0011)),
+    *((libai, "libai", 0.006), (nanogpt, "nanogpt", 1e-6)),
+]
+
+
+def read(folder: Path, text: str, name: str = "train.log") -> RankSteps:
+    (folder / name).write_text(text, "utf-8")
+    (run,) = read_training_log(folder / name).runs
+    (steps,) = run.ranks
+    return steps
+
+
+@pytest.mark.parametrize(("write", "form", "exact"), TRAINERS, ids=lambda one: getattr(one, "__name__", None))
+def test_counters_times_and_losses_of_a_trainer(
+    tmp_path: Path, write: Callable[[int], str], form: str, exact: float
+) -> None:
+    steps = read(tmp_path, "".join(map(write, range(25))))
+    assert (steps.form.name, len(steps), steps.troubles.keys() - {"skipped"}) == (form, 25, set())
+    first = {"libai": 0, "nanogpt": 0, "ms-swift": 501 if write is swift_megatron else 1}.get(form, 1)
+    assert list(steps.number) == [*range(first, first + 25)]
+    assert list(steps.seconds)[1:] == pytest.approx(TIMES[1:], abs=exact)
+    if form != "deepspeed":
+        assert list(steps.loss) == pytest.approx(LOSSES, abs=0.0006)
+
+
+def test_all_forms_have_a_trainer_here() -> None:
+    additions = {"mindformers-rate", "mindspore-epoch", "progress", "train-runtime"}
+    here = {form for _, form, _ in TRAINERS} | additions | {"mindformers-pynative", "mindspeed-ms"}
+    assert {form.name for form in step_forms()} == here
+
+
+class TestTraps:
+    def test_nanogpts_share_is_of_an_a100(self, tmp_path: Path) -> None:
+        steps = read(tmp_path, "".join(map(nanogpt, range(25))))
+        assert steps.tflops[24] == pytest.approx(0.3525 * 312)
+        assert math.isnan(steps.tflops[0])
+
+    def test_deepspeeds_skipped_steps_are_a_sum(self, tmp_path: Path) -> None:
+        assert read(tmp_path, "".join(map(deepspeed, range(25)))).troubles["skipped"].count == 3
+
+    def test_a_nan_norm_of_mindformers_dynamic_graph_is_none(self, tmp_path: Path) -> None:
+        line = "{{ step:[{:5d}/   10], loss:   2.500000, per_step_time:    100ms, grad_norm: NaN }}\n"
+        assert read(tmp_path, "".join(map(line.format, range(1, 9)))).troubles == {}
+
+    def test_a_hidden_nan_of_hugging_face(self, tmp_path: Path) -> None:
+        """Its loss is 0.0 where all are NaN; the norm shows it."""
+        text = "".join(map(hugging_face, range(12)))
+        log = tmp_path / "x.log"
+        log.write_text(text + "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 5e-06, 'epoch': 0.02}\n" * 6, "utf-8")
+        (run,) = measure_runs(log).runs
+        assert ([one.id for one in run.health], run.is_broken) == (["nan-norm"], True)
+
+    def test_other_bars_are_not_the_trainers(self, tmp_path: Path) -> None:
+        other = "Loading checkpoint shards: 100%|███| {}/4 [00:0{}<00:00,  1.50s/it]\n"
+        text = "".join(other.format(part, part) for part in range(5))
+        bars = ["\n".join(hugging_face(step).split("\r")) for step in range(25)]
+        evaluation = "".join(f" 50%|██  | {part}/10 [00:0{part}<00:09,  1.00s/it]\n" for part in range(1, 10))
+        steps = read(tmp_path, text + "".join(bars[:12]) + evaluation + "".join(bars[12:]))
+        assert list(steps.number) == [*range(1, 26)]
+
+    def test_a_log_of_dicts_alone_has_counters_and_the_mean_of_its_last_line(self, tmp_path: Path) -> None:
+        log = tmp_path / "x.log"
+        text = "".join(f"{{'loss': {loss}, 'grad_norm': 1.5, 'epoch': 0.1}}\n" for loss in LOSSES)
+        speed = "'train_samples_per_second': 32.0, 'train_steps_per_second': 0.25"
+        log.write_text(text + f"{{'train_runtime': 100.0, {speed}, 'train_loss': 3.0, 'epoch': 1.0}}\n", "utf-8")
+        (run,) = measure_runs(log).runs
+        assert (run.times.median, run.mean_seconds, run.value("samples_per_second")) == (None, 4.0, 32.0)
+
+    def test_hugging_face_and_deepspeed_in_one_log(self, tmp_path: Path) -> None:
+        steps = read(tmp_path, "".join(hugging_face(step) + deepspeed(step) for step in range(25)))
+        assert (steps.form.name, len(steps), steps.troubles["skipped"].count) == ("transformers", 25, 3)
+
+    def test_epochs_of_mindspore(self, tmp_path: Path) -> None:
+        epoch = "epoch: {0} step: 1, loss is 2.5\nepoch: {0} step: 2, loss is [2.25]\n"
+        time = "Train epoch time: {} ms, per step time: {} ms\n"
+        steps = read(tmp_path, "".join(epoch.format(one) + time.format(200.0, 100.0 * one) for one in (1, 2, 3)))
+        assert (list(steps.number), list(steps.seconds)) == ([*range(1, 7)], [0.1, 0.1, 0.2, 0.2, 0.3, 0.3])
+        steps = read(tmp_path, "".join(time.format(200.0, 100.0 * one) for one in (1, 2)))
+        assert (list(steps.number), list(steps.seconds)) == ([1, 2], [0.1, 0.2])
+
+    def test_all_ranks_of_torchtitan_without_prefixes(self, tmp_path: Path) -> None:
+        lines = [torchtitan(step).removeprefix("[rank0]:") for step in range(5)]
+        (tmp_path / "x.log").write_text("".join(line * 4 for line in lines), "utf-8")
+        (run,) = read_training_log(tmp_path / "x.log").runs
+        assert [list(rank.number) for rank in run.ranks] == [[1, 2, 3, 4, 5]] * 4
+
+
+class TestOwnLines:
+    def test_a_pattern(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        log = tmp_path / "own.log"
+        log.write_text(
+            "".join(f"it {n} of 99 | L={LOSSES[n]} | {TIMES[n] * 1000:.0f} ms\n" for n in range(25)), "utf-8"
+        )
+        pattern = r"it (?P<step>\d+) of (?P<total>\d+) \| L=(?P<loss>\S+) \| (?P<time_ms>[\d.]+) ms"
+        assert main(["metrics", str(log), "--pattern", pattern, "--json"]) == 0
+        (run,) = json.loads(capsys.readouterr().out)["runs"]
+        assert (run["form"], run["steps"], run["step_seconds"]["median"]) == ("pattern", 25, median(TIMES[1:]))
+        assert run["loss"] == {"first": LOSSES[0], "last": LOSSES[-1]}
+
+    @pytest.mark.parametrize("pattern", ["(", "x", r"(?P<step>\d+)", r"(?P<step>\d+) (?P<loss>\S+) (?P<what>\S+)"])
+    def test_a_pattern_that_lacks_a_group(self, tmp_path: Path, pattern: str) -> None:
+        (tmp_path / "x.log").write_text("x\n", "utf-8")
+        assert main(["metrics", str(tmp_path / "x.log"), "--pattern", pattern]) == 2
+
+
+class TestTables:
+    def test_csv(self, tmp_path: Path) -> None:
+        head = '"Step","bold-river-7 - train/loss","bold-river-7 - train/loss__MIN","bold-river-7 - step_time"\n'
+        steps = read(tmp_path, head + "".join(f"{n},{LOSSES[n]},0,{TIMES[n]}\n" for n in range(25)), "wandb.csv")
+        assert (list(steps.loss), list(steps.seconds), list(steps.line)) == (LOSSES, TIMES, [*range(2, 27)])
+        curve = "Wall time,Step,Value\n" + "".join(f"{1.7e9 + CLOCK[n]},{n * 10},{LOSSES[n]}\n" for n in range(25))
+        steps = read(tmp_path, curve, "loss.csv")
+        assert list(steps.seconds)[1:] == pytest.approx([time / 10 for time in TIMES[1:]], abs=1e-6)
+        nan = head + "".join(f"{n},{'NaN' if n > 20 else LOSSES[n]},,{TIMES[n]}\n" for n in range(25)) + "25,,,2.0\n"
+        trouble = read(tmp_path, nan, "nan.csv").troubles["nan"]
+        assert (trouble.count, trouble.lasting, trouble.line) == (4, 4, 23)
+        with pytest.raises(TraceError, match="no column with step counters; found: a, b"):
+            read(tmp_path, "a,b\n1,2\n", "other.csv")
+
+    def test_the_state_of_hugging_faces_trainer(self, tmp_path: Path) -> None:
+        history = [{"loss": LOSSES[n], "grad_norm": 1.5, "step": n + 1, "epoch": 0.1} for n in range(25)]
+        state = {"global_step": 25, "log_history": [*history, {"eval_loss": 1.0, "step": 25}]}
+        steps = read(tmp_path, json.dumps(state), "trainer_state.json")
+        assert (list(steps.number), list(steps.loss)) == ([*range(1, 26)], LOSSES)
+
+    def test_event_files(self, tmp_path: Path) -> None:
+        folder = tmp_path / "runs"
+        folder.mkdir()
+        (folder / "events.out.tfevents.1.host").write_bytes(b"")
+        if find_spec("tensorboard") is None and find_spec("tbparse") is None:
+            with pytest.raises(TraceError, match="tbparse or tensorboard"):
+                measure_runs(folder)
+            return
+        summary: Any = pytest.importorskip("torch.utils.tensorboard")
+        with summary.SummaryWriter(str(folder)) as writer:
+            for n in range(25):
+                writer.add_scalar("train/loss", LOSSES[n], n, walltime=1.7e9 + CLOCK[n])
+        (run,) = measure_runs(folder).runs
+        assert run.times.median == pytest.approx(median(TIMES[1:]), abs=1e-3)
