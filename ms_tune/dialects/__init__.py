@@ -26,11 +26,14 @@ if TYPE_CHECKING:
         """The parts of a repository checkout (:class:`ms_tune.job.checkout.Checkout`) that dialects use."""
 
         @property
-        def arguments(self) -> Mapping[str, tuple[str, ...] | None]:
-            """Map each argument of its training programs to its choices; None for an argument that accepts any value."""
+        def arguments(self) -> Mapping[str, object]:
+            """Map each argument of its training programs to its definitions."""
 
         def takes_value(self, name: str, value: str) -> bool:
             """Return whether an argument accepts a value: one of its choices, or one that the program adds elsewhere."""
+
+        def registers_anew(self, name: str, release: str) -> bool:
+            """Return whether it defines an argument that a release leaves to other packages."""
 
         @property
         def is_parser_known(self) -> bool:
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
         @property
         def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:
             """Map each registered class, by kind and name, to its parameter names; None where they are unknown."""
+
+        def has_class(self, name: str) -> bool:
+            """Return whether one of its sources defines a class of this name."""
 
     class JobView(Protocol):
         """The parts of a job (:class:`ms_tune.job.Job`) that dialects use."""

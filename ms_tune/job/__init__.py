@@ -302,7 +302,8 @@ class Job:
         """
         release = release_for(self.dialect, self.version)
         if self.release_around is not None:
-            return Release(release.framework, self.release_around[0])
+            framework = self.checkout.framework if self.checkout is not None else None
+            return Release(framework or release.framework, self.release_around[0])
         is_elsewhere = self.checkout is None or self.checkout.framework != release.framework
         if self.dialect is Dialect.MINDSPEED_MM and self.version is None and is_elsewhere:
             return Release(release.framework, self.part("detect").release_of(self.merged.data) or release.version)

@@ -10,31 +10,34 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ms_tune.dialects.megatron.arguments import read
+from ms_tune.enums import Dialect
 from ms_tune.facts.keys import releases_registering
-from ms_tune.facts.megatron import names, programs, releases_with
+from ms_tune.facts.megatron import definitions, names, programs, releases_with
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.query import load, order, served
 from ms_tune.job.definitions import (
     INSTALLED_FOLDERS,
+    OwnArgument,
     SourceStamp,
     list_entries,
     list_sources,
     read_arguments,
+    read_class_names,
     read_classes,
     read_source_text,
     stamp_source,
 )
 from ms_tune.job.detect import PACKAGES, PARSER
 
-if TYPE_CHECKING:
-    from ms_tune.enums import Dialect
-
 _COPIES = ("megatron", "mindspeed")  # the other packages of the parser, if they are copied into the repository
 # Parts of MindSpeed-LLM with their own parsers (2.0 to 26.1), unless they belong to a feature.
 _OWN_PARSERS = re.compile(r"checkpoint|convert_ckpt|rejection_sampling|preprocess|fsdp2|data_handler|scripts|tools")
 _FEATURES = "features_manager"
-_RELEASE = re.compile(r"[vr]?(\d{1,2}\.\d+)(?!\d)")  # MindFormers also had dates before 1.0 (2023.09.dev)
+_RELEASE = re.compile(r"[vr]?(\d{1,4}\.\d+)(?!\d)")
+_DATE = re.compile(r"20\d\d\.")  # versions of MindFormers before 1.0, such as 2023.09.dev
 _RELEASE_BRANCH = re.compile(r"[vr]?\d+\.\d+\.\d+")
 _STAYED = "1.9"  # the version in MindFormers' setup.py, even in releases after 1.9
 _VERSION = re.compile(r"""^[^#\n]*?(?<![\w.-])_*version_*\s*=\s*["']([^"'\n]+)["']""", re.MULTILINE)
@@ -81,18 +84,23 @@ class Checkout:
 
         If all supported releases are later, it is its own release.
         """
-        framework, among = load("releases")[dialect.value]["framework"], served(dialect)
+        about, among = load("releases"), served(dialect)
+        framework = about[dialect.value]["framework"]
         own = [(release, release) for release in self.releases_of(framework)] or [
             (found[1], version)
             for version, _ in self._versions
-            if framework == self.framework == "MindFormers" and (found := _RELEASE.match(version))
+            if self.framework == "MindFormers" and (found := _RELEASE.match(version))
         ][:1]
         if not own:
             return None
         release, version = own[-1]
-        first = min((one["served"][0] for one in load("releases").values() if one["framework"] == framework), key=order)
-        if order(release) < order(first):
+        if _DATE.match(version):
+            return about[Dialect.MINDFORMERS.value]["outdated"]["version"], version
+        first = min((one["served"][0] for one in about.values() if one["framework"] == self.framework), key=order)
+        if order(release) < order(first):  # MindFormers 1.3 to 1.5 also had configs in the form of MindSpeed-Core-MS
             return release, version
+        if framework != self.framework:
+            return None
         return next((one for one in reversed(among) if order(one) <= order(release)), among[0]), version
 
     @cached_property
@@ -106,28 +114,44 @@ class Checkout:
 
     @cached_property
     def own_parser(self) -> Path | None:
-        """Return the parser that programs of MindSpeed-Core-MS use instead of MindSpeed-LLM's (branch ``br_master``)."""
-        parser = self.root / "mindspeed_ms" / PARSER
-        return parser if self.package == "mindspeed_ms" and parser.is_file() else None
+        """Return the parser of its programs if it is not that of a supported MindSpeed-LLM.
+
+        MindSpeed-Core-MS has its own (branch ``br_master``), ModelLink and MindSpeed-LLM 1.0 an earlier one.
+        """
+        about = load("releases")[Dialect.MEGATRON.value]
+        is_other = self.framework == about["framework"] and self.package != about["package"]
+        is_earlier = set(about["outdated"]["arguments"]) <= self.own_arguments.keys()
+        if not (self.package == "mindspeed_ms" or is_other or is_earlier):
+            return None
+        files = (self.root / str(self.package) / name for name in (PARSER, "arguments.py"))
+        return next((file for file in files if file.is_file()), None)
 
     @cached_property
-    def own_arguments(self) -> Mapping[str, tuple[str, ...] | None]:
-        """Return the training arguments that its package defines, with their choices; None for one that accepts any value."""
-        return _merge_choices(self._list_parsers(self.package)) if self.package else {}
+    def own_arguments(self) -> Mapping[str, tuple[OwnArgument, ...]]:
+        """Return the training arguments that its package defines, each with its definitions."""
+        return _group_arguments(self._list_parsers(self.package)) if self.package else {}
 
     @cached_property
-    def arguments(self) -> Mapping[str, tuple[str, ...] | None]:
+    def arguments(self) -> Mapping[str, tuple[OwnArgument, ...]]:
         """Return also those that the programs themselves or copied packages of the parser define."""
-        return _merge_choices(self._parsers)
+        return _group_arguments(self._parsers)
 
     def takes_value(self, name: str, value: str) -> bool:
         """Return whether it lets an argument have a value; the argument may be defined elsewhere.
 
         ``add_parser_argument_choices_value`` of MindSpeed (2.0 to 26.1) adds a choice to any argument of the parser.
         """
-        choices = self.arguments.get(name, ())
         further = (pair for source in self._parsers for pair in read_arguments(source).further)
-        return choices is None or value in choices or (name, value) in further
+        return (name, value) in further or any(
+            one.choices is None or value in one.choices
+            for one in self.arguments.get(name, ())
+            if one.type not in ("int", "float") or read(value, one.type) is not UNKNOWN
+        )
+
+    def registers_anew(self, name: str, release: str) -> bool:
+        """Return whether its package defines an argument that a release of it leaves to other packages."""
+        parts = {one.part for one in definitions(name, release)}
+        return name in self.own_arguments and "MindSpeed-LLM" not in parts
 
     @cached_property
     def is_parser_known(self) -> bool:
@@ -152,6 +176,10 @@ class Checkout:
                 found[kind][name] = parameters if before is None or parameters is None else before | parameters
         return found
 
+    def has_class(self, name: str) -> bool:
+        """Return whether one of its sources defines a class of this name: a program may build it without a register."""
+        return any(name in read_class_names(source) for source in list_sources(self.root))
+
     @cached_property
     def _parsers(self) -> tuple[SourceStamp, ...]:
         folders = (self.package, *(() if self.root.name in INSTALLED_FOLDERS else _COPIES)) if self.package else ()
@@ -163,12 +191,11 @@ class Checkout:
         return tuple(one for one in sources if _FEATURES in one.path or not _OWN_PARSERS.search(one.path, start))
 
 
-def _merge_choices(sources: Iterable[SourceStamp]) -> dict[str, tuple[str, ...] | None]:
-    found: dict[str, tuple[str, ...] | None] = {}
+def _group_arguments(sources: Iterable[SourceStamp]) -> dict[str, tuple[OwnArgument, ...]]:
+    found: dict[str, tuple[OwnArgument, ...]] = {}
     for source in sources:
-        for name, choices in read_arguments(source).choices:
-            before = found.get(name, ())
-            found[name] = None if before is None or choices is None else (*before, *choices)
+        for one in read_arguments(source).defined:
+            found[one.name] = (*found.get(one.name, ()), one)
     return found
 
 

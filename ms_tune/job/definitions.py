@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -36,6 +37,7 @@ _KINDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "ModuleType": {"OPTIMIZER": "library_optimizer", "ACTIVATION_FUNC": "activation", "LOSS_FUNC": "loss"},
     }
 )
+_CLASS = re.compile(rb"^[ \t]*class[ \t]+([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
 _REGISTER_CALLS = ("register", "register_cls", "register_decorator")
 
 
@@ -95,10 +97,18 @@ def stamp_source(entry: os.DirEntry[str]) -> SourceStamp:
     return SourceStamp(entry.path, about.st_size, about.st_mtime_ns)
 
 
+class OwnArgument(NamedTuple):
+    """A parser argument as a source defines it."""
+
+    name: str
+    choices: tuple[str, ...] | None  # None if it accepts any value
+    type: str  # the name of what converts the value: `int`, `float`, `str`, a function
+
+
 class ArgumentDefinitions(NamedTuple):
     """The parser arguments that a source defines or extends."""
 
-    choices: tuple[tuple[str, tuple[str, ...] | None], ...] = ()  # the choices of each argument that it defines
+    defined: tuple[OwnArgument, ...] = ()
     further: tuple[tuple[str, str], ...] = ()  # each argument with a choice that it adds
     is_complete: bool = True  # whether the names of all its arguments are known without running it
 
@@ -114,7 +124,7 @@ def read_arguments(source: SourceStamp) -> ArgumentDefinitions:
         for target in one.targets
         if isinstance(target, ast.Name)
     }
-    choices: list[tuple[str, tuple[str, ...] | None]] = []
+    defined: list[OwnArgument] = []
     further: list[tuple[str, str]] = []
     is_complete = True
     for statement in _statements(tree):
@@ -122,14 +132,23 @@ def read_arguments(source: SourceStamp) -> ArgumentDefinitions:
         if not isinstance(call, ast.Call):
             continue
         if _name_of(call.func) == "add_argument":
-            named = next((word.value for word in call.keywords if word.arg == "choices"), None)
-            values = _read_values(constants.get(_name_of(named), named) if isinstance(named, ast.Name) else named)
-            choices += [(name, values) for name in _texts(call.args) if name.startswith("--")]
+            words = {word.arg: word.value for word in call.keywords}
+            named, kind = words.get("choices"), words.get("type", ast.Name("str"))
+            choices = _read_values(constants.get(_name_of(named), named) if isinstance(named, ast.Name) else named)
+            defined += [
+                OwnArgument(name, choices, _name_of(kind)) for name in _texts(call.args) if name.startswith("--")
+            ]
             is_complete = is_complete and bool(_texts(call.args))
         elif _name_of(call.func) == "add_parser_argument_choices_value":
-            words = _texts([*call.args, *(word.value for word in call.keywords)])
-            further += [(words[0], words[1])] if len(words) == 2 else []  # noqa: PLR2004 - the argument and the choice
-    return ArgumentDefinitions(tuple(choices), tuple(further), is_complete)
+            texts = _texts([*call.args, *(word.value for word in call.keywords)])
+            further += [(texts[0], texts[1])] if len(texts) == 2 else []  # noqa: PLR2004 - the argument and the choice
+    return ArgumentDefinitions(tuple(defined), tuple(further), is_complete)
+
+
+@lru_cache(maxsize=_MOST_READ)
+def read_class_names(source: SourceStamp) -> frozenset[str]:
+    """Return the names of all classes that a source defines, registered or not."""
+    return frozenset(name.decode() for name in _CLASS.findall(_read_bytes(Path(source.path))))
 
 
 @lru_cache(maxsize=_MOST_READ)

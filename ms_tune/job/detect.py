@@ -35,7 +35,8 @@ _NEARLY_ALL = 10  # at most one unknown key in this many
 PACKAGES: Mapping[str, str] = MappingProxyType(
     {
         "mindspeed_llm": "MindSpeed-LLM",
-        "modellink": "MindSpeed-LLM",  # its name before 1.0, which is not supported
+        "modellink": "MindSpeed-LLM",  # its names before 1.0, which is not supported
+        "ascendspeed": "MindSpeed-LLM",
         "mindspeed_mm": "MindSpeed-MM",
         "mindspeed_ms": "MindSpeed-Core-MS",
         "mindformers": "MindFormers",

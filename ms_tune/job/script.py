@@ -96,7 +96,7 @@ def _of_launch(script: File, launch: Launch) -> TrainingJob | None:
     count = launch.options.get("worker_num")
     unsure = count.unknown.name if count is not None and count.unknown is not None else ""
     known = launch.processes if launch.launcher.counts else 1
-    return _job(script, launch, words, known, unsure)
+    return _job(script, launch, _text(launch.program), words, known, unsure)
 
 
 def _of_launcher(script: File, one: Started) -> TrainingJob | None:
@@ -111,7 +111,7 @@ def _of_launcher(script: File, one: Started) -> TrainingJob | None:
     number = count.text if count is not None else str(_PROCESSES)
     unsure = count.unknown.name if count is not None and count.unknown is not None else ""
     processes = int(number) if number and number.isascii() and number.isdigit() and len(number) < 7 else None  # noqa: PLR2004
-    return _job(script, one, words, processes, unsure)
+    return _job(script, one, text.partition(" ")[0], words, processes, unsure)
 
 
 def _text(word: Argument) -> str:
@@ -122,8 +122,13 @@ def _text(word: Argument) -> str:
     )
 
 
-def _job(
-    script: File, started: Launch | Started, words: Sequence[tuple[str, Argument]], processes: int | None, unsure: str
+def _job(  # noqa: PLR0913, PLR0917 - the parts of a command
+    script: File,
+    started: Launch | Started,
+    program: str,
+    words: Sequence[tuple[str, Argument]],
+    processes: int | None,
+    unsure: str,
 ) -> TrainingJob | None:
     given = dict(_options(words))
     if "config" not in given:
@@ -135,8 +140,11 @@ def _job(
     if _UNKNOWN in text:
         unknown = next((piece.unknown.name for piece in word.pieces if piece.unknown is not None), "?")
     path = None if unknown else find_above(script.path, text)
-    if path is None and not (unknown or is_to_be_filled_in(text) or has_folder_above(script.path, text)):
-        unknown = text  # not even its folder exists: the script is separate from its repository
+    # A name without a folder is in that of the program.
+    has_folder = "/" in text.removeprefix("./")
+    is_near = has_folder_above(script.path, text) if has_folder else find_above(script.path, program) is not None
+    if path is None and not (unknown or is_to_be_filled_in(text) or is_near):
+        unknown = text  # not even its folder or its program is here: the script is separate from its repository
     overrides = dict(_overrides(given))
     return TrainingJob(script, word, path, unknown or unsure, processes, overrides, started.environment, started.place)
 

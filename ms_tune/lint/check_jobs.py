@@ -34,7 +34,7 @@ _LAZY = "ENABLE_LAZY_INLINE_NO_PIPELINE"
 def unevaluable(context: CheckContext) -> Iterator[Violation]:
     """Report a config or number of processes that is only known at run time."""
     for job in _jobs(context):
-        if job.unknown:
+        if job.unknown and job.unknown != _named(job):
             yield Violation((), params={"name": job.unknown}, span=_span(context, job.place))
 
 

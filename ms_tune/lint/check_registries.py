@@ -134,7 +134,8 @@ def unregistered(context: CheckContext) -> Iterator[Violation]:
             if given is None or isinstance(given, (list, dict)) or own or given in known:
                 continue
             name = str(given)
-            if not compared and name in _own_classes(context, str(kind)):
+            checkout = context.job.checkout
+            if not compared and checkout and (name in checkout.classes.get(kind, {}) or checkout.has_class(name)):
                 continue
             since = [one for one in served(context.dialect) if name in registered(str(kind), one, context.dialect)]
             similar = closest(name, sorted(known))

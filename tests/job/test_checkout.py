@@ -87,9 +87,32 @@ def test_programs_with_a_parser_of_their_own_are_not_checked(
     assert main(["lint", str(script), "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["findings"] == []
-    assert "their own argument parser" in err
-    with pytest.raises(ConfigError, match="their own parser"):
+    assert "another parser" in err
+    with pytest.raises(ConfigError, match="another parser"):
         _ = ScriptJob(script, _SCRIPT).release
+
+
+_OF_1_0 = "".join(f"parser.add_argument('{name}')\n" for name in load("releases")["megatron"]["outdated"]["arguments"])
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("modellink/training/arguments.py", ""),
+        ("ascendspeed/arguments.py", ""),
+        ("mindspeed_llm/training/arguments.py", _OF_1_0),  # Megatron-LM's arguments, which 2.0 no longer defines itself
+    ],
+)
+def test_nothing_is_claimed_of_mindspeed_llm_before_2_0(
+    file: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = file.partition("/")[0]
+    write_files(tmp_path, {"tune.sh": _SCRIPT.replace("--stage", "--ours --stage"), f"{package}/__init__.py": ""})
+    write_files(tmp_path, {file: text})
+    assert main(["lint", str(tmp_path / "tune.sh")]) == 0
+    out, err = capsys.readouterr()
+    assert "No issues found" in out
+    assert str(tmp_path / file) in err
 
 
 def test_the_innermost_checkout_counts(tmp_path: Path) -> None:
@@ -152,7 +175,13 @@ def lint(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[set[str], str,
 
 @pytest.mark.parametrize(
     ("version", "release", "note"),
-    [("1.7.0", "1.7", 0), ("1.4.0", "1.4", 1), ("2.7.0.dev1", "2.1", 1), ("1.9.0", "1.9", 0)],
+    [
+        ("1.7.0", "1.7", 0),
+        ("1.4.0", "1.4", 1),
+        ("2.7.0.dev1", "2.1", 1),
+        ("1.9.0", "1.9", 0),
+        ("2023.09.dev", "0.3", 1),
+    ],
 )
 def test_a_config_is_checked_for_the_release_around_it(
     version: str, release: str, note: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -176,7 +205,10 @@ def test_classes_of_the_repository_are_registered(tmp_path: Path, capsys: pytest
     own = {"unregistered-callback", "unregistered-legacy-model", "unregistered-optimizer-class"}
     found, _, _ = lint(mindformers(tmp_path / "a", "1.8.0"), capsys)
     assert not found & own
-    (tmp_path / "a" / "research" / "ours" / "ours.py").write_text("", encoding="utf-8")
+    source = tmp_path / "a" / "research" / "ours" / "ours.py"
+    source.write_text("class OurModel: pass\n", encoding="utf-8")  # its own program builds it
+    assert (lint(source.with_name("train.yaml"), capsys)[0] & own) == own - {"unregistered-legacy-model"}
+    source.write_text("", encoding="utf-8")
     found, _, _ = lint(tmp_path / "a" / "research" / "ours" / "train.yaml", capsys)
     assert found >= own  # a changed source is read again
     assert not (tmp_path / "a" / "trace").exists()  # none of it was executed
@@ -205,21 +237,26 @@ def test_a_git_repository_that_uses_mindformers_counts(tmp_path: Path, capsys: p
 def test_arguments_and_choices_of_a_fork_are_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = checkout(tmp_path, "2.3")
     words = "--our-quant x --ours --theirs 1 --position-embedding-type ours --optimizer-selection our_muon"
+    words += (
+        " --rotary-base 1e6 --balanced-moe-experts"  # an integer in Megatron-LM; an argument that 2.3 does not register
+    )
     script.write_text(_SCRIPT.replace("--stage dpo", f"--stage dpo {words}"), encoding="utf-8")
     before, _, _ = lint(script, capsys)
-    assert {"unknown-argument", "value-is-no-choice"} <= before
+    assert {"unknown-argument", "value-is-no-choice", "value-is-no-number"} <= before
     assert "parser-rejected" in plan_problems(script, capsys)
     more = """WAYS = ['rope', 'ours']
 def add(group, parser):
     group.add_argument('--our-quant', type=str)
     group.add_argument('--ours', '-o', action='store_true')
     group.add_argument('--position-embedding-type', choices=WAYS)
+    group.add_argument('--rotary-base', type=float)
+    group.add_argument('--balanced-moe-experts', action='store_true')
     add_parser_argument_choices_value(parser, '--optimizer-selection', 'our_muon')
 """
     write_files(tmp_path, {"mindspeed_llm/features_manager/ours.py": more})
     write_files(tmp_path, {"posttrain_gpt.py": "parser.add_argument('--theirs', type=int)\n"})
     after, release, _ = lint(script, capsys)
-    assert not after & {"unknown-argument", "value-is-no-choice"}
+    assert not after & {"unknown-argument", "value-is-no-choice", "value-is-no-number"}
     assert release == "2.3"
     assert "parser-rejected" not in plan_problems(script, capsys)
     main(["check", str(script)])
@@ -242,6 +279,24 @@ def test_nothing_is_claimed_of_a_release_that_is_not_supported(
     assert "not estimated because MindFormers 1.4.0 is not supported" in capsys.readouterr().out
     main(["lint", str(config), "--framework-version", "1.6", "--json"])
     assert len(json.loads(capsys.readouterr().out)["findings"]) > 1
+
+
+def test_mindformers_1_4_also_reads_the_form_of_mindspeed_core_ms(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = mindformers(tmp_path, "1.4.0")
+    config.write_text(
+        "training_config: {training_iters: 1}\nparallel_config: {tensor_model_parallel_size: 2}\n"
+        "model_config: {num_layers: 2, num_heads: 1}\noptimizer_config: {optimizer_type: AdamW}\n",
+        "utf-8",
+    )
+    found, release, err = lint(config, capsys)
+    assert (found, release) == (set(), "1.4")
+    assert "MindFormers 1.4.0 is not supported" in err
+    write_files(tmp_path, {"setup.py": "setup(version='1.6.0')"})
+    found, release, _ = lint(config, capsys)
+    assert release == "0.1"
+    assert found
 
 
 def test_a_config_of_before_1_0_shows_in_its_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

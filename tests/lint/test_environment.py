@@ -41,7 +41,7 @@ def ids(text: str, profile: str | None = None) -> list[str]:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.id)
 def test_bad_example_is_found_and_good_example_is_clean(check: Check, tmp_path: Path) -> None:
     def lint_ids(text: str) -> list[str]:
-        for name, words in re.findall(r"^# (\S+\.yaml): (.*)$", text, re.MULTILINE):
+        for name, words in re.findall(r"^# (\S+\.(?:yaml|py)): (.*)$", text, re.MULTILINE):
             (tmp_path / name).write_text(words, encoding="utf-8")  # files that a script names, in its comments
         findings = lint_environment(parse_shell(text, tmp_path / FILE.name), profile=profile_for(check))
         for finding in findings:

@@ -71,6 +71,14 @@ def test_paths(tmp_path: Path, path: str, expected: list[str]) -> None:
     )
 
 
+@pytest.mark.parametrize("start", [MSRUN, WHOLE])
+def test_nothing_is_missing_where_a_script_was_copied_alone(tmp_path: Path, start: str) -> None:
+    text = start.format(n="4", more="").replace("job.yaml", "none.yaml")
+    assert lint_job(tmp_path, text) == []
+    (tmp_path / "run_mindformer.py").write_text("", "utf-8")
+    assert lint_job(tmp_path, text) == ["config-that-is-not-there"]
+
+
 def test_configs_of_others_and_broken_ones(tmp_path: Path) -> None:
     for config in ("a: [", "a: 1\n", "[1]\n", "base_config: x.yaml\n" + CONFIG):
         assert lint_job(tmp_path, MSRUN.format(n="4", more="--use_parallel True"), config) == []

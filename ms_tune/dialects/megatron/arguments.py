@@ -194,6 +194,10 @@ class ParserFault(Enum):
     CHOICE = "choice"
 
 
+OF_VALUES = (ParserFault.NUMBER, ParserFault.CHOICE)
+_OF_FEATURES = (ParserFault.UNREGISTERED, ParserFault.FRAMEWORK)
+
+
 @dataclass(frozen=True, slots=True)
 class RefusedArgument:
     """An argument that the parser refuses."""
@@ -210,7 +214,8 @@ def refused(command: ProgramArguments, checkout: CheckoutView | None = None) -> 
     for one in _refused_by_release(command):
         is_own = checkout is not None and (
             (one.fault is ParserFault.UNKNOWN and one.name in checkout.arguments)
-            or (one.fault is ParserFault.CHOICE and checkout.takes_value(one.name, one.word.text or ""))
+            or (one.fault in OF_VALUES and checkout.takes_value(one.name, one.word.text or ""))
+            or (one.fault in _OF_FEATURES and checkout.registers_anew(one.name, command.release))
         )
         if not is_own:
             yield one

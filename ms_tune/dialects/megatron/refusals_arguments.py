@@ -12,7 +12,7 @@ from itertools import takewhile
 from math import fsum
 
 from ms_tune.dialects.check_context import CheckContext, Violation
-from ms_tune.dialects.megatron.arguments import ParserFault, ProgramArguments, RefusedArgument, refused
+from ms_tune.dialects.megatron.arguments import OF_VALUES, ParserFault, ProgramArguments, RefusedArgument, refused
 from ms_tune.dialects.megatron.commands import FULL_SCRIPT, read_command, spell_argument, violation_at
 from ms_tune.dialects.megatron.placement import ARGUMENTS, IN_YAML
 from ms_tune.dialects.megatron.read import find_layer_plan, is_in_yaml
@@ -37,7 +37,7 @@ def find_unknown_arguments(context: CheckContext) -> Iterator[Violation]:
         is_certain = checkout is None or checkout.is_parser_known
         if one.fault is not ParserFault.UNKNOWN:
             params = {"release": command.release, "framework": ", ".join(one.allowed)}
-            yield Violation(path, one.fault.value, params, span=span)
+            yield Violation(path, one.fault.value, params, span=span, is_certain=is_certain)
             continue
         elsewhere = releases_of(name)
         known = names(command.release).union(checkout.arguments if checkout is not None else ())
@@ -75,9 +75,9 @@ def find_parser_faults(context: CheckContext) -> Iterator[Violation]:
             message = "extra" if one.name else "stray"
         params = {"text": one.word.text or "", "choices": ", ".join(one.allowed)}
         checkout = context.job.checkout
-        is_certain = one.fault is not ParserFault.CHOICE or checkout is None or checkout.is_parser_known
+        is_known = one.fault not in OF_VALUES or checkout is None or checkout.is_parser_known
         path = (one.name,) if one.name else ()
-        yield Violation(path, message, params, span=source.span_of(one.word), is_certain=is_certain)
+        yield Violation(path, message, params, span=source.span_of(one.word), is_certain=is_known)
 
 
 def _refused_for(context: CheckContext, *faults: ParserFault) -> Iterator[RefusedArgument]:

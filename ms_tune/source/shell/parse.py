@@ -29,7 +29,7 @@ _CLOSERS = frozenset(("then", "else", "elif", "fi", "do", "done", "esac", "}"))
 _WORD_AHEAD = re.compile(r"[^\s;&|()<>\\'\"`$]*(?=[\s;&|()<>]|\Z)")  # might be a reserved word
 _COMPARISON = re.compile(r"[<>]")
 _EXPRESSION = re.compile(  # after `=~`
-    r"(?:\\.|'[^']*'|\"[^\"]*\"|\((?:[^()]|\([^()]*\))*\)|\[[^\]\n]*\]|[^\s\\'\"])+"
+    r"(?:\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"|\((?:[^()]|\([^()]*\))*\)|\[[^\]\n]*\]|[^\s\\'\"])+"
 )
 _ASSIGN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\]\n]*)\])?(\+?)=")
 _REDIRECTION = re.compile(r"(\d*|\{[A-Za-z_]\w*\})(&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||<|>)(?<!<(?=\())(?<!>(?=\())")

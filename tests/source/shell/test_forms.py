@@ -80,7 +80,7 @@ declare -i n=2+3; declare -u u=abc; msrun 1 $n $u
 shift $UNSET_OUTSIDE; msrun 1 "$@"
 unset list[0]; msrun 1 "${list[@]}"; list=(a b); unset "list[1]"; msrun 2 "${list[@]}"
 case $UNSET_OUTSIDE in a) b=1;; *) b=2;; esac; msrun 1 $b
-[[ abc =~ b ]] && msrun 1; [[ a == [ab] ]] && msrun 2; [[ a < b ]] && msrun 3; [[ 1 -eq 1 || -f x ]] && msrun 4
+[[ "a\"b" =~ "\"" ]] && msrun 0; [[ abc =~ b ]] && msrun 1; [[ a == [ab] ]] && msrun 2; [[ a < b ]] && msrun 3; [[ 1 -eq 1 || -f x ]] && msrun 4
 msrun 1 ~ ~/x "~"
 source ./nowhere.sh; msrun 1 "$a"
 if grep -q x /dev/null; then a=1; else a=2; fi; msrun 1 $a
