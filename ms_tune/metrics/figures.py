@@ -28,6 +28,7 @@ _SIGMA = 1.4826  # standard deviation of a normal distribution, in median absolu
 _FAR, _FAR_SHARE = 6.0, 0.05  # an outlier exceeds the median by 6 deviations and by 5 % of the median
 _MIN_CLOCK_UNITS = 1.5  # units of the clock by which an outlier exceeds the median at least
 _MOST_OUTLIERS = 20
+_SHORT, _SEVERAL = 3, 9  # steps of a run, number of such runs that are no restarts
 _MANY = 5000  # values from which the normal distribution replaces the binomial distribution
 
 
@@ -341,7 +342,8 @@ def check_log(log: TrainingLog) -> Iterator[Diagnostic]:
     if log.dropped:
         yield Diagnostic.note("steps-left-out", msg("metrics.problem.dropped", count=log.dropped, file=log.path.name))
     repeated = [run for run in log.runs if run.repeated]
-    if repeated or (log.orphans > 1 and len(log.runs) > 1):
+    short = sum(run.ranks[0].seen <= _SHORT for run in log.runs)
+    if repeated or (log.orphans > 1 and len(log.runs) > 1) or short > max(len(log.runs) / 2, _SEVERAL):
         yield Diagnostic(
             "mixed-runs",
             Severity.ERROR,
@@ -423,6 +425,8 @@ def _why_impossible(form: StepForm, tflops: float, cards: float | None, peak: fl
 
 def _changed_work(steps: RankSteps, *, changed_sizes: bool) -> Iterator[Diagnostic]:
     # By the log's own rate and time, the operations must be the same in each step of a run.
+    if not (steps.form.strict or steps.form.name == "baseline"):  # others print averages, or the time of something else
+        return
     least, most, line = None, None, None
     unit = 0.0005 if steps.form.name == "mindformers" else 0.05
     for seconds, tflops, place in zip(steps.seconds, steps.tflops, steps.line, strict=True):

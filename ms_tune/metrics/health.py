@@ -27,8 +27,10 @@ _SURE, _VERY_SURE = 0.01, 0.001  # p-values
 _MUCH, _TOO_MUCH = 1.05, 1.5  # growth of the step time: a warning, an error
 _COMPILES = 1.5  # a first step that takes so many times as long as the others compiles and warms up
 _MANY_SKIPPED, _LASTING_SKIPPED = 0.1, 5  # share of all steps; steps at the end
+_LOSS_SCALE = 50  # steps in which fp16 finds its loss scale
 _LASTING_NORM = 3
 _SIGMA = 1.4826  # standard deviation of a normal distribution, in median absolute deviations
+_HUGE = 10  # a spike among few losses exceeds all so many times
 _WINDOW, _SPIKE_SIGMAS, _SPIKE_SHARE = 20, 8.0, 0.25  # a spike exceeds the median of the steps before it by both
 _PARTS, _LEAST_LOSSES = 10, 30  # parts of a run whose losses are compared
 _RISEN, _DIVERGED = 1.5, 2.0
@@ -126,14 +128,17 @@ def _check_skipped(run: LoggedTraining, steps: RankSteps) -> Iterator[Diagnostic
         count, lasting, step, line = (
             (trouble.count, trouble.lasting, trouble.step, trouble.line) if trouble else (0,) * 4
         )
-        remarks = [remark for remark in run.remarks if remark.kind == name]
+        remarks = [remark for remark in run.remarks if remark.kind == name and "skipped" not in steps.troubles]
         if len(remarks) > count:
             count, step, line = len(remarks), remarks[0].step, remarks[0].line
         if count:
             whole = max(steps.last - steps.number[0] + 1, steps.seen)
             many = count > _MANY_SKIPPED * whole or lasting >= _LASTING_SKIPPED
+            severity = Severity.ERROR if many else Severity.WARNING
+            if trouble is not None and not lasting and trouble.last <= _LOSS_SCALE:
+                severity = Severity.INFO  # the loss scale of fp16 is found by skipping steps
             text = msg(f"metrics.health.{name}", count=count, share=f"{count / whole:.1%}", step=step)
-            yield _problem(f"{name}-steps", Severity.ERROR if many else Severity.WARNING, text, line)
+            yield _problem(f"{name}-steps", severity, text, line)
 
 
 def _known_losses(steps: RankSteps) -> list[tuple[float, int]]:
@@ -142,11 +147,13 @@ def _known_losses(steps: RankSteps) -> list[tuple[float, int]]:
 
 def _check_spikes(steps: RankSteps) -> Iterator[Diagnostic]:
     losses, spikes = _known_losses(steps), []
-    for at in range(_WINDOW, len(losses)):
+    for at in range(1, len(losses)):
         loss, place = losses[at]
         if not loss > (1 + _SPIKE_SHARE / 2) * losses[at - 1][0] > 0:  # most steps are no candidates
             continue
-        before = sorted(one for one, _ in losses[at - _WINDOW : at])
+        before = sorted(one for one, _ in losses[max(at - _WINDOW, 0) : at])
+        if at < _WINDOW and loss < _HUGE * before[-1]:
+            continue
         middle = median(before)
         spread = _SIGMA * median(sorted(abs(one - middle) for one in before))
         if before[0] > 0 and loss > middle + max(_SPIKE_SIGMAS * spread, _SPIKE_SHARE * middle):

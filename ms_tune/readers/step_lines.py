@@ -42,6 +42,7 @@ _SIXTH_DIGIT, _SLIP = 5e-7, 0.01  # half of the sixth digit; seconds between rea
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _WHOLE = {"number", "total", "epoch", "batch", "tokens", "skipped", "skipped_sum", "nan", "rank"}
 _SIGNED = {"loss"}
+_COUNTERS = {"number", "total", "epoch", "stamp"}  # values that do not make a step
 
 
 class StepForm(Record):
@@ -146,7 +147,8 @@ def locate_steps(
         heads = list(form.head.finditer(line))
         if heads:
             yield from _locate_values(line, form, heads, whole=whole)
-            return
+            if form.role != "bar":  # a progress bar has no end of its line
+                return
         damaged = damaged or (form if form.strict else None)
     if damaged is not None:
         yield damaged, {}
@@ -169,7 +171,7 @@ def _locate_values(
         timed = spans.keys() & {"time", "seconds", "milliseconds"}
         if form.strict and ("number" not in spans or not timed):
             yield form, {}
-        elif all(name in spans for name in form.needs):
+        elif all(name in spans for name in form.needs) and (form.role or spans.keys() - _COUNTERS):
             yield form, spans
 
 

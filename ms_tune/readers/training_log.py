@@ -55,6 +55,8 @@ _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _MOST_LAYOUTS = 20_000  # layouts to keep; a log has some dozen
 _LONGEST = 4096  # bytes of a line; the layouts of longer ones are not kept
 _MOST_WAITING = 20_000  # steps
+_MILLISECONDS = 1000
+_SAME_LOSS = 1e-3  # relative difference of one loss that two ranks report
 _ENOUGH = 64 * 1024**2  # bytes after which only lines of trainers that were met are searched
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
 _NONE = LineKind(table_form(""), ())
@@ -170,6 +172,7 @@ class _TrainingLogReader:
         self._latest: RankSteps | None = None
         self._early: dict[int, LoggedMemory] = {}  # memory reports that precede a run's first step
         self._bar = _Bar()
+        self._epoch_time: bytes | None = None  # of a line of TimeMonitor before its line of LossMonitor
 
         self._layouts: dict[bytes, _Layout | None] = {}  # by the line with all digits replaced by 0
         self._kinds: dict[tuple[str, tuple[str, ...]], LineKind] = {}
@@ -286,20 +289,32 @@ class _TrainingLogReader:
                 self.runs[-1].samples = float(values["samples"])
                 self.runs[-1].speed = float(values["speed"])
         elif form.role == "epoch":
+            self._end_epoch(values["time"])
+
+    def _end_epoch(self, time: bytes) -> None:
+        # MindSpore's TimeMonitor: the average of the steps since its last line, or, if it precedes LossMonitor, of the next.
+        waits = self._kind.form.name == "mindspore"
+        self.place_batch()
+        steps = next((writer.latest for (_, name), writer in self._writers.items() if name == "mindspore"), None)
+        if steps is None or not (waits and self._fill_times(steps, time)):
+            self._place_epoch(steps)
+            self._epoch_time = time
+
+    def _place_epoch(self, steps: RankSteps | None) -> None:
+        # A line of TimeMonitor without one of LossMonitor is a step of its own.
+        if self._epoch_time is not None:
+            time, self._epoch_time = self._epoch_time, None
+            form = next(one for one in step_forms() if one.name == "mindspore")
+            number = b"%d" % (steps.last + 1 if steps else 1)
+            self._add_row(form, ("milliseconds", "number"), (time, number), 0)
             self.place_batch()
-            seconds = float(values["time"]) * form.scale["time"]
-            epoch = next((writer.latest for (_, name), writer in self._writers.items() if name == "mindspore"), None)
-            if epoch is None or not math.isnan(epoch.seconds[-1]):
-                number = b"%d" % (epoch.last + 1 if epoch else 1)
-                self._begin_kind(next(one for one in self._forms if one.name == "mindspore"), ("number",))
-                self._rows.append((number,))
-                self._lines.append(0)
-                self.place_batch()
-                epoch = self._latest
-            place = len(epoch or ()) - 1
-            while epoch is not None and place >= 0 and math.isnan(epoch.seconds[place]):
-                epoch.seconds[place] = seconds
-                place -= 1
+
+    def _fill_times(self, steps: RankSteps, time: bytes) -> bool:
+        place = len(steps) - 1
+        while place >= 0 and math.isnan(steps.seconds[place]):
+            steps.seconds[place] = float(time) / _MILLISECONDS
+            place -= 1
+        return place < len(steps) - 1
 
     def place_batch(self) -> None:
         """Add the rows that wait to their runs."""
@@ -316,13 +331,18 @@ class _TrainingLogReader:
         kept = [place for place in range(len(lines)) if place not in bad] if bad else range(len(lines))
         if kept:
             self._place_columns(kind.form, columns, kept)
+        if self._epoch_time is not None and kind.form.name == "mindspore" and self._latest is not None:
+            self._fill_times(self._latest, self._epoch_time)
+            self._epoch_time = None
         while self._step_count > _MOST_STEPS:
-            self._step_count = 0
-            for run in self.runs:
-                for rank in run.ranks:
-                    if len(rank) > 1:
-                        rank.thin()
-                    self._step_count += len(rank)
+            self._thin_steps()
+
+    def _thin_steps(self) -> None:
+        ranks = [rank for run in self.runs for rank in run.ranks]
+        for rank in ranks:
+            if len(rank) > 1:
+                rank.thin()
+        self._step_count = sum(map(len, ranks))
 
     def _place_columns(self, form: StepForm, columns: Columns, kept: Sequence[int]) -> None:
         ranks = columns.pop("rank", None)
@@ -409,9 +429,10 @@ class _TrainingLogReader:
         # Return the steps that some rows continue, and how many of the rows: none if the first completed the last step.
         number, total = int(first["number"][0]), int(first.get("total", [0])[0])
         run = self.runs[writer.run] if writer.run >= 0 else None
-        if run is not None and writer.latest is not None and total == writer.latest.total:
+        if run is not None and writer.latest is not None and (total == writer.latest.total or not writer.latest.total):
             own = [one for one in run.ranks if one.rank == rank and one.form is form]
             if own and number > own[0].last:
+                own[0].total, run.total = own[0].total or total, run.total or total
                 return own[0], kept
             if own and number == own[0].last and own[0].complete(first):
                 return own[0], ()
@@ -477,6 +498,7 @@ class _TrainingLogReader:
 
     def choose_forms(self) -> list[LoggedTraining]:
         """Return the runs, each with the lines of the trainer that say most: of Hugging Face and DeepSpeed, say."""
+        self._place_epoch(self._latest)
         for run in self.runs:
             forms = {rank.form.name for rank in run.ranks}
             if len(forms) < 2:  # noqa: PLR2004 - one form
@@ -495,9 +517,10 @@ def _repeats_step(steps: RankSteps, first: Mapping[str, Sequence[float]], number
     place = next((at for at in range(len(steps) - 1, max(len(steps) - 3, -1), -1) if steps.number[at] == number), None)
     if place is None:
         return False
-    for mine, theirs in ((steps.norm[place], first.get("norm")), (steps.loss[place], first.get("loss"))):
+    for name, column, doubt in (("norm", steps.norm, 0.0), ("loss", steps.loss, _SAME_LOSS)):
+        mine, theirs = column[place], first.get(name)
         if theirs is not None and mine == mine and theirs[0] == theirs[0]:  # noqa: PLR0124 - both are known
-            return mine == theirs[0]
+            return math.isclose(mine, theirs[0], rel_tol=doubt)
     return True
 
 

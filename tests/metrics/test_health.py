@@ -63,6 +63,13 @@ class TestLosses:
             2,
         )
 
+    def test_fp16_finds_its_loss_scale_by_skipping(self, tmp_path: Path) -> None:
+        text = losses([""] * 10, skipped=1) + losses(["2.5"] * 60)[len(losses(["2.5"] * 10)) :]
+        assert faults(tmp_path, text)["skipped-steps"].severity is Severity.INFO
+
+    def test_a_loss_that_explodes_among_few(self, tmp_path: Path) -> None:
+        assert list(faults(tmp_path, losses(["11.67", "8.84", "8712.6", "15806.4"]))) == ["loss-spikes"]
+
     def test_an_overflow_of_mindformers(self, tmp_path: Path) -> None:
         good, bad = static_line(1, 9), static_line(2, 9).replace("overflow cond: False", "overflow cond: True")
         assert faults(tmp_path, good + bad)["overflow-steps"].severity is Severity.ERROR  # half of all

@@ -230,6 +230,26 @@ class TestTraps:
         assert (list(steps.number), list(steps.seconds)) == ([*range(1, 7)], [0.1, 0.1, 0.2, 0.2, 0.3, 0.3])
         steps = read(tmp_path, "".join(time.format(200.0, 100.0 * one) for one in (1, 2)))
         assert (list(steps.number), list(steps.seconds)) == ([1, 2], [0.1, 0.2])
+        steps = read(tmp_path, "".join(time.format(200.0, 100.0 * one) + epoch.format(one) for one in (1, 2)))
+        assert (list(steps.number), list(steps.seconds)) == ([1, 2, 3, 4], [0.1, 0.1, 0.2, 0.2])
+
+    def test_a_sum_of_skipped_steps_on_the_line_of_a_bar(self, tmp_path: Path) -> None:
+        text = "{'loss': 6.5, 'epoch': 0.02}\n" + "{'loss': 0.0, 'epoch': 0.04}\n" * 2
+        text += "  8%|██  | 1999/24128 [1:52:09<20:27:23,  3.33s/it]" + deepspeed(1999 % 25).splitlines()[0] + "\n"
+        assert (
+            read(tmp_path, text.replace("step=25, skipped=3", "step=2000, skipped=1995")).troubles["skipped"].count
+            == 1995
+        )
+
+    def test_megatron_deepspeed_with_other_names_hides_nan_too(self, tmp_path: Path) -> None:
+        line = (
+            "iteration={:8d}/   10000 | consumed_tokens={:12d} | elapsed_time_per_iteration_ms=67212.1 | global_batch_size= 1152 |{} "
+            "number_of_skipped_iterations=  0 | number_of_nan_iterations=  0 | tokens_per_gpu_per_second_tgs=2925.188 | TFLOPs=68.26 |\n"
+        )
+        text = "".join(line.format(n, 4096 * n, " lm loss=11.198063 |" if n < 5 else "") for n in range(1, 9))
+        steps = read(tmp_path, text)
+        assert (steps.seconds[1], steps.batch[1], steps.tokens[1], steps.tflops[1]) == (67.2121, 1152, 8192, 68.26)
+        assert (steps.token_rate[1], steps.troubles["nan"].lasting) == (2925.188, 4)
 
     def test_all_ranks_of_torchtitan_without_prefixes(self, tmp_path: Path) -> None:
         lines = [torchtitan(step).removeprefix("[rank0]:") for step in range(5)]
