@@ -1,4 +1,4 @@
-"""Measure ``ms-tune metrics`` and ``ms-tune profile`` on large generated files, compared with a program that only reads them.
+"""Measure ``ms-tune metrics``, ``ms-tune memory LOG`` and ``ms-tune profile`` on large generated files, compared with a program that only reads them.
 
 ``python benchmarks/performance.py [LOG_MB] [TRACE_MB]`` (by default 1000 and 500). There are two logs: one of steps
 only, which is the worst case, and one with one step in a hundred lines, as in debugging. The output has processor
@@ -20,6 +20,7 @@ from tests.metrics.profiles import host_bound
 from tests.readers.training_logs import megatron_line
 
 _NOISE = "[WARNING] DEVICE(4711,ffff9,python):2026-01-01-10:00:00.000.000 [mindspore/ccsrc/runtime.cc:99] Launch] nothing of interest %d\n"
+_FAILURE = "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total capacity; 59.00 GiB already allocated\n"
 _READ = "import sys\nwith open(sys.argv[1], 'rb') as file:\n    while file.read(4194304):\n        pass\n"
 
 
@@ -32,6 +33,9 @@ def main() -> None:
             log = folder / "train.log"
             steps = _write_log(log, sizes[0], every)
             _show(f"metrics, {name}: {steps:,} steps", log, ["metrics", str(log), "--json"])
+            with log.open("a", encoding="utf-8") as file:
+                file.write(_FAILURE)
+            _show(f"memory, {name}, the failure at its end", log, ["memory", str(log), "--json"])
         output = host_bound().write(folder)
         _repeat_trace(output / "trace_view.json", sizes[-1])
         _show("profile", output / "trace_view.json", ["profile", str(output), "--json"])

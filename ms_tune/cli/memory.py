@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.output import new_file
 from ms_tune.cli.parser import Parser
-from ms_tune.errors import ExitCode, UsageError
+from ms_tune.errors import ExitCode, NoTraceError, UsageError
 from ms_tune.extras import need
+from ms_tune.readers.folder import find_trace
+from ms_tune.readers.lines import has_logs
 from ms_tune.readers.plain_pickle import is_snapshot
 from ms_tune.text import Language, msg, render
 
@@ -65,7 +67,7 @@ class _MemoryParser(Parser):
 def build_parser(language: Language) -> Parser:
     """Return the command's parser."""
     parser = _MemoryParser("ms-tune memory", language, "memory.description", "memory.examples")
-    parser.option("path", "memory.help.path", type=Path, metavar="RUN")
+    parser.option("logs", "memory.help.path", type=Path, metavar="RUN", nargs="+")
     _add_rank_arguments(parser)
     add_device_arguments(parser)
     parser.option("--at", "memory.help.at", type=parser.natural, metavar="TICK")
@@ -89,16 +91,30 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     """Run the command or its subcommand."""
     if "command" in arguments:
         return cast("ExitCode", arguments.command.run(arguments, console))
-    path: Path = arguments.path
+    path: Path = arguments.logs[0]
+    arguments.path = path
+    if all(map(_has_logs, arguments.logs)):
+        return _run_with_numpy("run", "log", arguments, console)
+    if len(arguments.logs) > 1:
+        raise UsageError(msg("oom.only-logs"))
     if is_snapshot(path):
         return _run_for_snapshots("", arguments, console)
-    if path.is_file() and path.suffix.lower() != ".csv":
-        return _run_with_numpy("run", "log", arguments, console)
     if arguments.device is not None:
         raise UsageError(msg("snapshot.only-snapshots", option="--device"))
     for file in (arguments.html, arguments.csv):
         new_file(file, force=arguments.force)
     return _run_with_numpy("run", "", arguments, console)
+
+
+def _has_logs(path: Path) -> bool:
+    # Return whether a path is a log, or a folder of logs without a trace.
+    if not path.is_dir():
+        return path.is_file() and path.suffix.lower() != ".csv" and not is_snapshot(path)
+    try:
+        find_trace(path)
+    except NoTraceError:
+        return has_logs(path)
+    return False
 
 
 def _run_for_snapshots(name: str, arguments: Namespace, console: Console) -> ExitCode:

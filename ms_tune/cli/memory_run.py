@@ -8,11 +8,10 @@ from ms_tune.cli.device import exit_code
 from ms_tune.cli.output import LONG, ProgressLine, file_to_write, write_text_file
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode, UsageError
-from ms_tune.footprint.remedies import load_methods
 from ms_tune.footprint.report import MemoryRequest, analyse_memory
 from ms_tune.memory.diff import compare_reports
 from ms_tune.memory.what_if import WhatIfRequest, replay_run
-from ms_tune.readers.memory_log import read_memory_failure
+from ms_tune.readers.oom_log import read_memory_failures
 from ms_tune.report import memory_json, memory_text, what_if_text
 from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot
 from ms_tune.report.memory_html import report_html
@@ -45,13 +44,12 @@ def _show_trace(arguments: Namespace, console: Console) -> ExitCode:
     return ExitCode.FINDINGS if found and code is ExitCode.OK else code
 
 
-def _show_failure(arguments: Namespace, console: Console) -> ExitCode:
-    failure = read_memory_failure(arguments.path)
-    first = tuple(method for method in load_methods() if method.early)
+def _show_failures(arguments: Namespace, console: Console) -> ExitCode:
+    report = read_memory_failures(arguments.logs)
     if arguments.json:
-        console.write_json(memory_json.failure_json(failure, first, arguments.path))
+        console.write_json(memory_json.failures_json(report, arguments.path))
     else:
-        memory_text.show_failure(failure, first, console, quiet=arguments.quiet)
+        memory_text.show_failures(report, console, quiet=arguments.quiet, verbose=arguments.verbose)
     return ExitCode.FINDINGS
 
 
@@ -148,7 +146,7 @@ def _show_trace_what_if(arguments: Namespace, console: Console) -> ExitCode:
 # By the name of the subcommand.
 COMMANDS = {
     "": _show_trace,
-    "log": _show_failure,
+    "log": _show_failures,
     "diff": _show_trace_diff,
     "export": _write_trace_export,
     "what-if": _show_trace_what_if,

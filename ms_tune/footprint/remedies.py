@@ -62,7 +62,6 @@ class Method(Record):
     # Caveat about its figure in a static graph; or None. For recomputation it applies only if the order of MindSpore's
     # recomputed operators determines the peak.
     rough: Text | None
-    early: bool  # whether to suggest it before there is a trace
 
     def how_in(self, dialects: Sequence[str]) -> Text:
         """Return how to write it in some dialects; empty if none of them supports it."""
@@ -138,7 +137,6 @@ def load_methods() -> tuple[Method, ...]:
             how_by_dialect={dialect: _parse_text(value) for dialect, value in entry["at"].items()},
             command=entry["next"],
             rough=_parse_text(entry["rough"]) if "rough" in entry else None,
-            early=entry.get("early", False),
         )
         for entry in content["remedies"]
     )

@@ -1,7 +1,7 @@
 """Open the files of all readers, report why one is unreadable, and read large text files in parts of whole lines.
 
-Memory is bounded. For logs: find the rank that wrote a line (``torchrun``, ``srun``, ``mpirun``, ``tail`` and some
-loggers write it before the line), and the few lines that contain some words, as fast as searching bytes.
+Memory is bounded. For logs: find the rank or process that wrote a line (launchers, Ray, containers and some loggers
+write it before the line), and the few lines that contain some words, as fast as searching bytes.
 """
 
 from __future__ import annotations
@@ -162,12 +162,24 @@ def _skip_line(file: BinaryIO) -> int:
 
 
 _MAX_LOGS = 4096
+_LOGS = ("worker_*.log", "rank_*/info.log", "rank_*/log.txt", "*.log")
 _RANK_IN_NAME = re.compile(r"(?:worker|rank)_(\d{1,6})")
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ANSI = re.compile(
+    r"\x1b\[[0-9;?]*[A-Za-z]|\[(?:\d\d?(?:;\d{1,3}){0,4})m"
+)  # also those that lost the escape character when pasted
 RANK_PREFIX = re.compile(
     r"\s*(?:\[rank(\d{1,6})\]: ?|\[(?:default)?(\d{1,6})\]:|(\d{1,6}): |\[\d{1,6},(\d{1,6})\]<\w{1,8}>:|(?:\S{1,400}/)?worker_(\d{1,6})\.log[:|]"
     r"|(?:\[\d{8} [\d:]{8}\])?\[rank-(\d{1,6})/\d{1,6}\]|\[Rank (\d{1,6}) \| Local Rank \d{1,6}\])"
 )
+# Ray's and vLLM's processes, Docker Compose, Kubernetes, Determined, journald, the kernel.
+_PROCESS_PREFIX = re.compile(
+    r"(?:\s*\(?(?P<process>[A-Za-z][\w.:-]{0,80}(?: rank=(?P<rank>\d{1,6}))?(?: [TDPE]P\d{1,6}\w{0,20})? pid=\d{1,10}"
+    r"|pid=\d{1,10})(?:, [a-z_]{1,20}=[^,)]{1,80}){0,4}\) ?|\((?:raylet|autoscaler)[^)]{0,80}\) ?|\[Stage-\d{1,3}\] "
+    r"|[A-Za-z][\w.-]{0,60}[-_]\d{1,6}\s{1,40}\| |\[pod/[\w.-]{1,100}/[\w.-]{1,100}\] |[0-9a-f]{8} \|\| "
+    r"|\[?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)\]? (?:std(?:out|err) [FP] )?"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,60} [\w./-]{1,60}(?:\[\d{1,10}\])?: |\[ {0,6}\d{1,9}\.\d{6}\] )"
+)
+_MAX_PREFIXES = 4  # of one line
 _LONGEST_SHOWN = 64 * 1024  # bytes; the rest is left out
 _BLOCK = 1024**2  # bytes per read; more would not fit into a processor's cache
 _SAMPLE = 64 * 1024  # bytes at the start of a block that decide whether many lines have a word
@@ -175,17 +187,26 @@ _MANY = 1024  # bytes per line with a word, below which all lines are checked on
 _MAX_LINE = 1024**2  # bytes; the rest counts as another line
 
 
-def find_logs(path: Path) -> list[Path]:
-    """Return the logs in a folder, of the first kind found: of msrun, MindFormers, ``ms-tune dryrun``, or any."""
+def find_logs(path: Path, *, packed: bool = False) -> list[Path]:
+    """Return the logs in a folder, of the first kind found: of msrun, MindFormers, ``ms-tune dryrun``, or any.
+
+    With ``packed``, logs that gzip compressed are returned, too.
+    """
     if not path.is_dir():
         return [path]
-    for pattern in ("worker_*.log", "rank_*/info.log", "rank_*/log.txt", "*.log"):
-        found = sorted(path.glob(pattern), key=lambda file: (parse_rank(file) or 0, str(file)))
+    for pattern in _LOGS:
+        files = chain(path.glob(pattern), path.glob(f"{pattern}.gz") if packed else ())
+        found = sorted(files, key=lambda file: (parse_rank(file) or 0, str(file)))
         if len(found) > _MAX_LOGS:
             raise TraceError(msg("trace.log.too-many", count=len(found), limit=_MAX_LOGS), path=path)
         if found:
             return found
     raise TraceError(msg("trace.log.none"), msg("trace.log.none.hint"), path=path)
+
+
+def has_logs(folder: Path) -> bool:
+    """Return whether :func:`find_logs` finds a log in a folder, packed or not."""
+    return any(any(folder.glob(f"{pattern}{end}")) for pattern in _LOGS for end in ("", ".gz"))
 
 
 def parse_rank(path: Path) -> int | None:
@@ -195,13 +216,26 @@ def parse_rank(path: Path) -> int | None:
 
 
 def split_rank(line: str) -> tuple[int | None, str]:
-    """Return the rank that is written before a line (None if it is not) and the line without colors."""
-    if "\x1b" in line:
+    """Return the rank that is written before a line (None if it is not) and the line without prefixes and colors."""
+    rank, _, text = split_prefix(line)
+    return rank, text
+
+
+def split_prefix(line: str) -> tuple[int | None, str, str]:
+    """Return the rank and the process that are written before a line, and the line without them and without colors."""
+    if "\x1b" in line or "[0m" in line:
         line = _ANSI.sub("", line)
-    found = RANK_PREFIX.match(line)
-    if found is None:
-        return None, line
-    return int(next(part for part in found.groups() if part)), line[found.end() :]
+    rank, process, start = None, "", 0
+    for _ in range(_MAX_PREFIXES):
+        if rank is None and (found := RANK_PREFIX.match(line, start)):
+            rank = int(next(part for part in found.groups() if part))
+        elif found := _PROCESS_PREFIX.match(line, start):
+            process = found["process"] or process
+            rank = int(found["rank"]) if found["rank"] else rank
+        else:
+            break
+        start = found.end()
+    return rank, process, line[start:] if start else line
 
 
 def iterate_log_lines(file: BinaryIO) -> Iterator[str]:

@@ -1,20 +1,15 @@
-"""Read the memory of ranks from the logs of runs on devices, and the cause of an out-of-memory error.
-
-Memory in use:
+"""Read the memory of ranks from the logs of runs on devices.
 
 * MindSpore's statistics (``DevMemStatistics``, 2.3 to 2.10), which a process prints when it ends, as a warning if
   ``MS_MEMORY_STATISTIC=1`` is set: peak without and with fragmentation, in whole MiB, rounded down.
 * Megatron's ``report_memory`` (megatron/training/utils.py), after the first steps that are logged; and the same in the
   JSON baselines of MindSpeed-LLM's and -MM's tests, without reserved memory.
-
-Out of memory: the messages of ``ascend_two_pointer_mem_adapter.cc`` (MindSpore 2.3 to 2.10), ``CUDACachingAllocator.cpp``
-(PyTorch 1.13 to 2.13) and ``NPUCachingAllocator.cpp`` (torch_npu 2.x). Driver logs (plog): only names of functions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -23,17 +18,15 @@ from ms_tune.errors import TraceError
 from ms_tune.readers.lines import (
     find_lines,
     find_logs,
-    iterate_log_lines,
     parse_rank,
     read_line_blocks,
     reading,
     split_rank,
 )
 from ms_tune.readers.logged_steps import LoggedMemory, read_baseline
-from ms_tune.readers.runtime_log import MemoryStatistics, StatisticsLines, failed_request, read_runtime_log
-from ms_tune.records import Record
+from ms_tune.readers.runtime_log import MemoryStatistics, StatisticsLines
 from ms_tune.text import msg
-from ms_tune.units import GIB, KIB, MIB
+from ms_tune.units import MIB
 
 _MOST_RANKS = 4096
 _REPORT = re.compile(
@@ -173,120 +166,3 @@ def _parse_mib(text: str) -> int:
         return round(float(text) * MIB)
     except (ValueError, OverflowError):
         return 0
-
-
-_UNITS = {"bytes": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB}
-_SIZE = r"(\d{1,12}(?:\.\d{1,4})?) (bytes|KiB|MiB|GiB)"
-_TORCH = re.compile(rf"(?P<kind>CUDA|NPU|HIP|XPU) out of memory\. Tried to allocate {_SIZE}")
-_PARTS = {
-    "capacity": re.compile(rf"(?:has a total capacity of |; ){_SIZE}(?= total capacity| of which)"),
-    "free": re.compile(rf"{_SIZE}(?= (?:is )?free\b)"),
-    "used": re.compile(rf"{_SIZE}(?= (?:already allocated|is allocated by PyTorch))"),
-    "held": re.compile(rf"{_SIZE}(?= reserved in total by PyTorch)"),
-    "cached": re.compile(rf"{_SIZE}(?= is reserved by PyTorch but unallocated)"),
-}
-_DRIVER = re.compile(
-    r"(?:halMemAlloc|aclrtMalloc\w{0,40}|rtMalloc\w{0,40}|DevMemAlloc\w{0,40}).{0,300}?fail.{0,300}?size\s{0,2}[=:]\s{0,2}(?P<size>\d{1,15})",
-    re.IGNORECASE,
-)
-_FRAME = re.compile(r'\s{0,40}File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}), in (?P<function>.{1,200})')
-_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python3|^<")
-
-
-class MemoryFailure(Record):
-    """The first failed request in a log, with None for unknown values."""
-
-    framework: str  # whose message it is: `mindspore`, `torch`, `torch_npu`, `driver`
-    line: int  # the line of the log
-    wanted_bytes: int | None  # requested bytes
-    limit_bytes: int | None  # limit of the framework, or memory of the device
-    free_bytes: int | None  # free bytes of the device
-    used_bytes: int | None  # bytes in use by tensors
-    held_bytes: int | None  # bytes that the framework reserved, used or not
-    operator: str  # the operator that requested them
-    where: str  # `file:line` of the innermost frame of the script
-
-    @property
-    def is_of_torch(self) -> bool:
-        """Return whether the message is from PyTorch or torch_npu."""
-        return self.framework.startswith("torch")
-
-    @property
-    def cause(self) -> str:
-        """Return ``fragments`` if the unused reserved memory was large enough, ``need`` if not, else ``unknown``."""
-        if self.wanted_bytes is None or self.used_bytes is None or self.held_bytes is None:
-            return "unknown"
-        return "fragments" if self.held_bytes - self.used_bytes >= self.wanted_bytes else "need"
-
-    @property
-    def short_bytes(self) -> int | None:
-        """Return the missing bytes, assuming no fragmentation; None if unknown."""
-        if self.cause != "need" or self.wanted_bytes is None or self.used_bytes is None or self.limit_bytes is None:
-            return None
-        return max(0, self.used_bytes + self.wanted_bytes - self.limit_bytes)
-
-
-def read_memory_failure(path: Path) -> MemoryFailure:
-    """Read a log. Raises TraceError: the file is unreadable, or contains no failed request."""
-    where = ""
-    found: tuple[str, int, int | None] | None = None
-    with reading(path), path.open("rb") as file:
-        for number, line in enumerate(iterate_log_lines(file), 1):
-            frame = _FRAME.match(line) if 'File "' in line else None
-            if frame is not None:
-                if not _LIBRARY.search(frame["file"]):
-                    where = f"{frame['file']}:{frame['line']}"
-            elif "out of memory" in line and (match := _TORCH.search(line)):
-                return _read_torch_failure(match, line, number, where)
-            elif "Out of Memory!!!" in line or "memory isn't enough and alloc failed" in line or failed_request(line):
-                found = found or ("mindspore", number, None)
-            elif "ail" in line and "alloc" in line.lower() and (match := _DRIVER.search(line)):
-                found = found or ("driver", number, int(match["size"]))
-    if found is None:
-        raise TraceError(msg("oom.nothing"), msg("oom.nothing.hint"), path=path)
-    framework, at, size = found
-    log = read_runtime_log(path)
-    request, statistics = log.out_of_memory, log.statistics
-    used = reserved = limit = None
-    if statistics is not None:
-        used, reserved = statistics.peak_mib * MIB, statistics.footprint_mib * MIB
-        limit = statistics.used_mib * MIB
-    if log.pools:
-        used = sum(pool.used_mib for pool in log.pools) * MIB
-        reserved = sum(pool.total_mib for pool in log.pools) * MIB
-    return MemoryFailure(
-        framework=framework if request is None else "mindspore",
-        line=at,
-        wanted_bytes=request.bytes if request is not None and request.bytes is not None else size,
-        limit_bytes=limit,
-        free_bytes=max(0, limit - reserved) if limit is not None and reserved is not None else None,
-        used_bytes=used,
-        held_bytes=reserved,
-        operator=(request.operator or "") if request is not None else "",
-        where=where,
-    )
-
-
-def _read_torch_failure(match: re.Match[str], line: str, number: int, where: str) -> MemoryFailure:
-    parts: Mapping[str, int | None] = {
-        name: _size_in_bytes(found[1], found[2]) if (found := pattern.search(line)) else None
-        for name, pattern in _PARTS.items()
-    }
-    used, reserved, cached = parts["used"], parts["held"], parts["cached"]
-    if reserved is None and used is not None and cached is not None:
-        reserved = used + cached
-    return MemoryFailure(
-        framework="torch_npu" if match["kind"] == "NPU" else "torch",
-        line=number,
-        wanted_bytes=_size_in_bytes(match[2], match[3]),
-        limit_bytes=parts["capacity"],
-        free_bytes=parts["free"],
-        used_bytes=used,
-        held_bytes=reserved,
-        operator="",
-        where=where,
-    )
-
-
-def _size_in_bytes(number: str, unit: str) -> int:
-    return round(float(number) * _UNITS[unit])

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ms_tune.errors import TraceError
+from ms_tune.facts.oom import match_failure
 from ms_tune.readers.lines import iterate_lines, iterate_log_lines, reading
 from ms_tune.readers.log_errors import ErrorLines
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
@@ -132,15 +133,6 @@ _STATISTICS = (
     ("peak", re.compile(r"\bUsed peak memory usage \(without fragments\): (\d{1,12})M\b")),
     ("actual", re.compile(r"\bActual peak memory usage(?: \(with fragments\))?: (\d{1,12})M\b")),
 )
-# Failed requests (``ascend_two_pointer_mem_adapter.cc``, ``actor_common.h``, ``device_address_utils.cc``).
-_REQUEST = re.compile(
-    r"Out of Memory!!! Request memory size: (?P<a>\d{1,15})B"
-    r"|alloc failed, kernel name: (?P<kernel>[^,]{1,500}), alloc size: (?P<b>\d{1,15})B"
-    r"|Allocate (?:workspace )?memory failed, (?:alloc |memory )?size[: ](?P<c>\d{1,15})"
-    r"|Malloc for kernel (?:in|out)put failed, Memory isn't enough, node:(?P<node>\S{1,500})"
-    r"|Allocate output memory failed, alloc node:(?P<output>\S{1,500})"
-    r"|required size\[(?P<d>\d{1,15})\]"
-)
 # abstract_dynamic_mem_pool.cc and mem_dynamic_allocator.cc; the pool prints zeros once it is destroyed.
 _POOL = re.compile(
     r"(?P<name>Common|Persistent) mem pool info: Total allocated mem:(?P<total>\d{1,12})M, "
@@ -211,7 +203,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
             statistics.take(line)
             requests.take(line)
             groups.take(line)
-            _take_pool(line, pools)
+            take_pool(line, pools)
             if "csv path" in line:
                 writes_blocks = _WRITES_BLOCKS in line or (writes_blocks and _WRITES_TASKS not in line)
             if not _TRACKER.search(line):
@@ -226,11 +218,6 @@ def read_runtime_log(path: Path) -> RuntimeLog:
         cut_off=writes_blocks,
         processes=tuple(groups.processes.values()),
     )
-
-
-def failed_request(line: str) -> re.Match[str] | None:
-    """Return the match of a failed request for memory, in any of MindSpore's wordings; None if the line is not one."""
-    return _REQUEST.search(line) if "emory" in line else None
 
 
 @dataclass(slots=True)
@@ -274,17 +261,17 @@ class _Requests:
     operator: str | None = None
 
     def take(self, line: str) -> None:
-        match = failed_request(line)
-        if match is None:
+        match = match_failure(line) if "emory" in line or "lloc" in line else None
+        if match is None or match.form.framework != "mindspore" or match.form.cause == "host":
             return
-        size = next((match[name] for name in ("a", "b", "c", "d") if match[name]), None)
         self.met = True
-        if self.size is None and size is not None:
-            self.size = int(size)
-        self.operator = self.operator or match["kernel"] or match["node"] or match["output"]
+        if self.size is None:
+            self.size = match.sizes.get("wanted")
+        self.operator = self.operator or match.labels.get("operator")
 
 
-def _take_pool(line: str, pools: dict[str, PoolState]) -> None:
+def take_pool(line: str, pools: dict[str, PoolState]) -> None:
+    """Process a line that may have the state of a memory pool."""
     match = _POOL.search(line) if "mem pool info" in line or "The dynamic memory pool" in line else None
     if match is None:
         return

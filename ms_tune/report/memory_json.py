@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.encode import record_json
-from ms_tune.footprint.remedies import DYNAMIC, STATIC, TORCH, ContentBytes, Method, PeakMoment
+from ms_tune.readers.oom_log import Cause, FailureReport, MemoryFailure
 from ms_tune.report.words import verdict_json
-from ms_tune.text import Message, Text, msg
+from ms_tune.text import Message, msg
 from ms_tune.verdict.outcome import Fit
 
 if TYPE_CHECKING:
     from ms_tune.footprint.breakdown import PeakBreakdown
     from ms_tune.footprint.phases import Phase
+    from ms_tune.footprint.remedies import ContentBytes, PeakMoment
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.footprint.torch_blocks import StepGrowth
     from ms_tune.footprint.torch_report import CodeLocation, LineChange, Survivors, TorchRemedy, TorchReport
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from ms_tune.pools.torch_replay import TorchOutcome
     from ms_tune.pools.torch_space import TorchSettings
     from ms_tune.pools.what_if import ReplayOutcome
-    from ms_tune.readers.memory_log import MemoryFailure
 
 VERSION = 1
 _CURVE = ("peak_bytes", "peak_tick", "footprint_bytes")
@@ -33,8 +33,8 @@ _CHANGE = (
     *("before_count", "after_count"),
 )
 _FAILURE = (
-    *("framework", "line", "wanted_bytes", "limit_bytes", "free_bytes", "used_bytes", "held_bytes"),
-    *("cause", "short_bytes"),
+    *("rank", "device", "path", "framework", "line", "wanted_bytes", "limit_bytes", "free_bytes", "used_bytes"),
+    *("held_bytes", "available_bytes", "outside_bytes", "cause", "short_bytes", "text"),
 )
 _LIFETIMES = (
     *("late_free_bytes_ticks", "peak_if_freed_after_last_use", "never_freed_bytes", "never_freed", "late_frees"),
@@ -189,33 +189,49 @@ def pair_json(pair: RankComparison, most: int) -> dict[str, object]:
     }
 
 
-def failure_json(failure: MemoryFailure, first: Sequence[Method], source: Path) -> dict[str, object]:
-    """Return the object of ``ms-tune memory LOG --json`` for an out-of-memory log."""
+def failures_json(report: FailureReport, source: Path) -> dict[str, object]:
+    """Return the object of ``ms-tune memory LOG --json`` for out-of-memory logs: the first failure, then all."""
+    first = report.first
     return {
         "version": VERSION,
         "kind": "out-of-memory",
         "source": source,
-        **record_json(failure, *_FAILURE),
-        "operator": failure.operator or None,
-        "where": failure.where or None,
+        **_failure_json(first),
+        "job": report.job or None,
+        "inference": report.is_inference,
         "remedies": [
-            {**record_json(method, "name", "title", "price"), "bytes_freed": None, "peak_after_bytes": None, "how": how}
-            for method, how in methods_after(failure, first)
+            {
+                "name": one.name,
+                "title": msg(f"oom.remedy.{one.name}"),
+                "price": msg(f"oom.price.{one.name}"),
+                "bytes_freed": None,
+                "peak_after_bytes": None,
+                "how": one.how,
+            }
+            for one in report.remedies
+            if not one.is_set
         ],
-        "how_to_trace": trace_text(failure),
+        "already_set": [one.how for one in report.remedies if one.is_set],
+        "how_to_trace": trace_text(report),
+        "first_known": report.is_ordered,
+        "failures": [_failure_json(failure) for failure in report.failures],
     }
 
 
-def methods_after(failure: MemoryFailure, first: Sequence[Method]) -> list[tuple[Method, Text]]:
-    """Return the methods that apply to the failed framework, and how to write them."""
-    dialects = TORCH if failure.is_of_torch else (*STATIC, *DYNAMIC)
-    found = [(method, method.how_in(dialects)) for method in first]
-    return [(method, how) for method, how in found if how.en]
+def _failure_json(failure: MemoryFailure) -> dict[str, object]:
+    return {
+        **record_json(failure, *_FAILURE),
+        "operator": failure.operator or None,
+        "where": failure.where or None,
+        "process": failure.process or None,
+    }
 
 
-def trace_text(failure: MemoryFailure) -> Message:
-    """Return how to record a trace of such a run."""
-    return msg("oom.trace.torch" if failure.is_of_torch else "oom.trace.mindspore")
+def trace_text(report: FailureReport) -> Message | None:
+    """Return how to record a trace of such a run; None if it would not help."""
+    if report.first.cause in (Cause.HOST, Cause.NOT_MEMORY) or not report.family:
+        return None
+    return msg(f"oom.trace.{report.family}")
 
 
 def what_if_json(report: WhatIfReport) -> dict[str, object]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ms_tune.readers.oom_log import Cause
 from ms_tune.report.console import SEVERITY_COLOURS, Console, pad, terminal_width, text_width
 from ms_tune.report.memory_curve import block_graph
-from ms_tune.report.memory_json import methods_after, trace_text
+from ms_tune.report.memory_json import trace_text
 from ms_tune.report.words import (
     largest_contents,
     listed_numbers,
@@ -20,16 +21,18 @@ from ms_tune.report.words import (
     verdict_word,
     write_figure,
 )
+from ms_tune.units import GIB, gib
 
 if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
     from ms_tune.footprint.breakdown import Holder, LayerActivations, PeakBreakdown
-    from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, Method
+    from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy
     from ms_tune.footprint.result import MemoryReport, RankReport
     from ms_tune.memory.diff import Comparison, RankComparison
-    from ms_tune.readers.memory_log import MemoryFailure
+    from ms_tune.readers.oom_log import FailureReport, MemoryFailure
 
 _BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
+_MOST_REMEDIES, _MOST_RANKS = 6, 12  # on the screen of an out-of-memory log
 _HELD = 4  # categories in the line about the peak
 _PARTS, _SHORT, _REMEDIES = 3, 5, 3  # categories, holders and remedies on the short screen
 _SCREEN, _HEADINGS, _FEWEST = 20, 3, 3  # its lines, those of headings besides the remedies', and the fewest holders
@@ -413,26 +416,87 @@ def _show_pair(pair: RankComparison, console: Console, top: int, *, quiet: bool)
     console.write("")
 
 
-def show_failure(failure: MemoryFailure, first: Sequence[Method], console: Console, *, quiet: bool = False) -> None:
-    """Show an out-of-memory error of a log: requested and free memory, the cause, and first suggestions."""
-    wanted = size_text(failure.wanted_bytes) if failure.wanted_bytes is not None else console.text("oom.untold")
-    console.write_text("oom.title", framework=failure.framework, wanted=wanted, line=failure.line)
+def show_failures(report: FailureReport, console: Console, *, quiet: bool = False, verbose: bool = False) -> None:
+    """Show why a run ran out of memory: the first failure and its cause, the other ranks, figures, and what to try."""
+    first = report.first
+    console.write(_failure_title(first, console))
     if quiet:
         return
-    console.write_text(f"oom.cause.{failure.cause}")
+    console.write_text(f"oom.cause.{first.cause.value}")
+    if len(report.failures) > 1:
+        _show_failed_ranks(report, console, verbose=verbose)
     console.write("")
-    for name in ("wanted", "free", "used", "held", "limit"):
-        amount = getattr(failure, f"{name}_bytes")
-        if amount is not None:
-            write_figure(console, f"oom.{name}", size_text(amount))
-    if failure.short_bytes:
-        console.write_text("oom.short", size=size_text(failure.short_bytes))
-    for name in ("operator", "where"):
-        if getattr(failure, name):
-            console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}   {getattr(failure, name)}")
-    console.write_section("oom.remedies")
-    if failure.cause == "fragments":
-        console.write(f"  {console.text('oom.fragments.torch' if failure.is_of_torch else 'oom.fragments')}")
-    for method, how in methods_after(failure, first):
-        console.write(f"  {console.labelled(console.say(method.title), console.say(how))}")
-    console.write(console.say(trace_text(failure)))
+    for name in ("wanted", "limit", "used", "held", "free", "allowed", "available", "outside", "short"):
+        amount = getattr(first, f"{name}_bytes")
+        if amount is not None and (amount or name != "short"):
+            share = f"{first.used_share:.1%}" if name == "used" and first.used_share is not None else ""
+            note = console.text("oom.share", share=share) if share else ""
+            write_figure(console, f"oom.{name}", _failure_size(amount), note)
+    text = first.text if first.cause in (Cause.UNKNOWN, Cause.HOST, Cause.NOT_MEMORY) else ""
+    log = f"{first.path}:{first.line}"
+    for name, value in (("operator", first.operator), ("where", first.where), ("log", log), ("text", text)):
+        if value:
+            console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}   {value}")
+    _show_failure_remedies(report, console, None if verbose else _MOST_REMEDIES)
+
+
+def _show_failure_remedies(report: FailureReport, console: Console, most: int | None) -> None:
+    new = [one for one in report.remedies if not one.is_set]
+    if new:
+        kind = "oom.remedies.inference" if report.is_inference else "oom.remedies"
+        console.write_section(kind, job=report.job)
+    for one in new[:most]:
+        title = console.text(f"oom.remedy.{one.name}")
+        console.write(f"  {console.labelled(title, one.how) if one.how else title}")
+    if len(new) < len(report.remedies):
+        console.write_text("oom.set", settings=console.listed(one.how for one in report.remedies if one.is_set))
+    if (trace := trace_text(report)) is not None:
+        console.write(console.say(trace))
+
+
+def _failure_title(failure: MemoryFailure, console: Console) -> str:
+    if failure.is_guess and failure.cause is Cause.UNKNOWN:
+        return console.text("oom.title.guess")
+    name = "process" if failure.rank is None else "rank"
+    rank = console.text(f"oom.title.{name}", **{name: failure.label}) if failure.label else ""
+    given = {"framework": failure.framework, "rank": rank}
+    if failure.cause is Cause.NOT_MEMORY:
+        return console.text("oom.title.not-memory", **given)
+    wanted = _failure_size(failure.wanted_bytes) if failure.wanted_bytes is not None else ""
+    if failure.cause is Cause.HOST:
+        return console.text("oom.title.host", **given, wanted=wanted and f" {wanted}")
+    short = console.text("oom.title.short", size=_failure_size(failure.short_bytes)) if failure.short_bytes else ""
+    return console.text("oom.title", **given, wanted=wanted or console.text("oom.untold"), short=short)
+
+
+def _show_failed_ranks(report: FailureReport, console: Console, *, verbose: bool) -> None:
+    labels = [failure.label or "–" for failure in report.failures]
+    order = console.text("oom.ranks.first", rank=labels[0]) if report.is_ordered else ""
+    console.write_section("oom.ranks", count=len(labels), first=order)
+    most = len(labels) if verbose else _MOST_RANKS
+    several = len({failure.path for failure in report.failures}) > 1
+    rows = [
+        [
+            label,
+            console.text(f"oom.name.{failure.cause.value}"),
+            *(
+                "–" if amount is None else _failure_size(amount)
+                for amount in (failure.wanted_bytes, failure.used_bytes, failure.outside_bytes, failure.short_bytes)
+            ),
+            f"{failure.path.name}:{failure.line}" if several and failure.path is not None else str(failure.line),
+        ]
+        for label, failure in zip(labels[:most], report.failures, strict=False)
+    ]
+    show_table(console, ["rank", "cause", "wanted", "used", "outside", "short", "line"], rows, room="oom")
+    if len(labels) > most:
+        console.write_text("oom.ranks.more", count=len(labels) - most)
+    different = [
+        label for label, one in zip(labels, report.failures, strict=True) if one.cause is not report.first.cause
+    ]
+    if different:
+        console.write_text("oom.ranks.different", ranks=console.listed(different[:_MOST_RANKS]))
+
+
+def _failure_size(amount: int) -> str:
+    # Logs have GiB with two digits: figures in the same unit can be subtracted by eye.
+    return gib(amount) if amount * 10 >= GIB or not amount else size_text(amount)

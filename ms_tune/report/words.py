@@ -76,7 +76,7 @@ def doubt_json(doubt: Diagnostic) -> dict[str, object]:
 # Columns with words; all others contain numbers.
 _WORDS = {
     *("content", "operator", "where", "tensor", "layer", "parameter", "remark", "verdict", "remedy", "price"),
-    *("setting", "settings", "fits", "figure", "scenario"),
+    *("setting", "settings", "fits", "figure", "scenario", "cause"),
 }
 _LABEL = 22  # width of a figure's label
 _PARTS, _PLACE = 3, 44  # for a location: number of last parts, number of last characters

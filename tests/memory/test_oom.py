@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,12 +44,32 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     path = log(tmp_path, TRACEBACK + NPU.format(used="58.90"))
     assert main(["memory", str(path), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
-    assert (found["cause"], found["where"]) == ("fragments", "/workspace/train.py:31")
-    assert [remedy["bytes_freed"] for remedy in found["remedies"]] == [None, None, None]
+    assert (found["cause"], found["where"]) == ("fragmentation", "/workspace/train.py:31")
+    assert {remedy["bytes_freed"] for remedy in found["remedies"]} == {None}
+    assert [one["cause"] for one in found["failures"]] == ["fragmentation"]
     for language, words in (("en", "cause: fragmentation"), ("zh", "原因：碎片")):
         assert main(["--lang", language, "memory", str(path)]) == 1
         shown = capsys.readouterr().out
         assert words in shown
         assert "expandable_segments:True" in shown
     assert main(["memory", str(log(tmp_path, "all is well\n"))]) == 2
-    assert "nor a log with a failed memory request" in capsys.readouterr().err
+    assert "does not report a failed allocation" in capsys.readouterr().err
+
+
+def test_ranks_and_several_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"[rank0]: {NPU.format(used='58.90')}\n[rank3]: {NPU.format(used='10.00').replace('59.05', '11.00')}\n"
+    path = log(tmp_path, text)
+    assert main(["memory", str(path)]) == 1
+    shown = capsys.readouterr().out
+    assert "2 ranks or processes failed; 0 first" in shown
+    assert re.search(r"3 +other users +20\.0 MiB +10\.00 GiB +49\.97 GiB", shown)
+    other = tmp_path / "worker_9.log"
+    other.write_text(ENOUGH)
+    assert main(["memory", str(path), str(other), "-q"]) == 1
+    assert capsys.readouterr().out.count("\n") == 1
+    assert main(["memory", str(tmp_path), "--json"]) == 1
+    assert [one["rank"] for one in json.loads(capsys.readouterr().out)["failures"]] == [9]
+    trace = tmp_path / "memory_block.csv"
+    trace.write_text("x")
+    assert main(["memory", str(path), str(trace)]) == 2
+    assert "must all be logs" in capsys.readouterr().err

@@ -1,0 +1,170 @@
+"""Match the words in which frameworks, drivers and operating systems report a failed allocation (``data/out_of_memory.json``).
+
+A form is a regular expression in which ``{wanted}`` stands for a size with the name `wanted`: ``3.00 GiB``, ``4096``,
+``58M``. Names are `wanted`, `free`, `used` (by tensors), `held` (by the framework), `cached` (held, not used), `limit`,
+`allowed` (a fraction that the user set), `event` (waiting for an event), `total` and `unused` (of the device at start).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from ms_tune.facts.query import load
+from ms_tune.records import Record
+from ms_tune.units import GIB, KIB, MIB
+
+_UNITS = {"K": KIB, "M": MIB, "G": GIB, "T": 1024**4, "P": 1024**5, "E": 1024**6}
+_NAMES = re.compile(r"\{(wanted|free|used|held|cached|limit|allowed|event|total|unused)(\d?)\}")
+_SIZE = r"(?P<NAME>\d{1,18}(?:\.\d{1,4})?(?: ?(?:[KMGTPE]i?B?|kB|bytes|B)\b)?)"
+_SIZE_PARTS = re.compile(r"([\d.]+) ?([a-zA-Z]?)")
+
+
+class Form(Record):
+    """A wording of a failed allocation, or of figures that complete it."""
+
+    framework: str
+    words: tuple[str, ...]  # one of them is in the text, regardless of case
+    pattern: re.Pattern[str]
+    cause: str  # the cause that the words themselves report; empty if the figures decide
+    unit: str  # of sizes without one
+    all_free: bool  # whether nothing cached by the framework could have served the request
+    parts: tuple[re.Pattern[str], ...]  # figures anywhere in the text, which may continue on later lines
+    is_guess: bool  # whether the words only suggest a failed allocation
+
+
+class Match(Record):
+    """A form that a text matches."""
+
+    form: Form
+    start: int  # where the words begin
+    sizes: dict[str, int]  # bytes by name
+    labels: dict[str, str]  # `operator`, `device`, `rank`: those that the text has
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    return re.compile(_NAMES.sub(lambda name: _SIZE.replace("NAME", name[1] + name[2]), pattern))
+
+
+@cache
+def load_forms(kind: str = "forms") -> tuple[Form, ...]:
+    """Return the forms of failed allocations, the most specific first, or the ``figures`` that complete them."""
+    data = load("out_of_memory")
+    parts = {name: tuple(map(_compile, patterns)) for name, patterns in data["parts"].items()}
+    return tuple(
+        Form(
+            one.get("framework", ""),
+            tuple(word.lower() for word in one["words"]),
+            _compile(one["pattern"]),
+            one.get("cause", ""),
+            one.get("unit", ""),
+            one.get("all_free", False),
+            parts.get(one.get("parts", ""), ()),
+            one.get("guess", False),
+        )
+        for one in data[kind]
+    )
+
+
+@cache
+def list_words() -> tuple[str, ...]:
+    """Return words, one of which is in every text that a form matches, regardless of case."""
+    return tuple(
+        dict.fromkeys(word for kind in ("forms", "figures") for form in load_forms(kind) for word in form.words)
+    )
+
+
+@cache
+def _harmless() -> re.Pattern[str]:
+    return re.compile("|".join(load("out_of_memory")["harmless"]))
+
+
+def match_failure(text: str) -> Match | None:
+    """Return the first form of a failed allocation that a text matches; None if there is none."""
+    low = text.lower()
+    for form in load_forms():
+        if any(word in low for word in form.words) and (match := read_form(form, text)) is not None:
+            return None if _harmless().search(text) else match
+    return None
+
+
+def match_figures(text: str) -> Match | None:
+    """Return the figures in a text that complete a failed allocation reported elsewhere."""
+    low = text.lower()
+    for form in load_forms("figures"):
+        if any(word in low for word in form.words) and (match := read_form(form, text)) is not None:
+            return match
+    return None
+
+
+def read_form(form: Form, text: str) -> Match | None:
+    """Return the figures of one form in a text; None if it does not match."""
+    found = form.pattern.search(text)
+    if found is None:
+        return None
+    groups = found.groupdict()
+    for part in form.parts:
+        if match := part.search(text, found.start()):
+            groups.update(match.groupdict())
+    sizes, labels = {}, {}
+    for name, value in groups.items():
+        if value and name in ("operator", "device", "rank"):
+            labels[name] = value
+        elif value:
+            sizes[name.rstrip("0123456789")] = _size_in_bytes(value, form.unit)
+    return Match(form, found.start(), sizes, labels)
+
+
+def _size_in_bytes(text: str, unit: str) -> int:
+    number, own = _SIZE_PARTS.findall(text)[0]
+    return round(float(number) * _UNITS.get((own or unit)[:1].upper(), 1))
+
+
+def find_job(said: str) -> str:
+    """Return the framework of the job that wrote a log; empty if unknown."""
+    return next(
+        (job["name"] for job in load("out_of_memory")["jobs"] if any(mark in said for mark in job["marks"])), ""
+    )
+
+
+def is_inference(job: str, frames: Iterable[str]) -> bool:
+    """Return whether a job runs a model without training it, by its framework or the files of its stack."""
+    data = load("out_of_memory")
+    known = any(one["name"] == job and one.get("inference") for one in data["jobs"])
+    return known or any(mark in frame for frame in frames for mark in data["inference"])
+
+
+class Remedy(Record):
+    """A way to avoid a failed allocation."""
+
+    name: str
+    how: str  # the setting, in the words of the job's framework; empty if there is no single one
+    is_set: bool  # whether the log shows that it is set already
+
+
+def choose_remedies(causes: Sequence[str], keys: Sequence[str], said: str, *, training: bool) -> tuple[Remedy, ...]:
+    """Return the remedies for some causes that a job's framework allows.
+
+    Args:
+        causes: The cause, and others that apply.
+        keys: Names of the job's framework and of its device, the most specific first.
+        said: What the log says; it shows which settings the job has.
+        training: Whether the job trains a model.
+    """
+    said = re.sub("|".join(load("out_of_memory")["advice"]), "", said)
+    found = []
+    for one in load("out_of_memory")["remedies"]:
+        how = next((one["how"][key] for key in (*keys, "*") if key in one["how"]), None)
+        if how is None or not (how or one.get("keyless")) or (one.get("training") and not training):
+            continue
+        if any(cause in one["causes"] for cause in causes) and _is_allowed(one, said):
+            found.append(Remedy(one["name"], how, "set" in one and re.search(one["set"], said) is not None))
+    return tuple(found)
+
+
+def _is_allowed(remedy: Mapping[str, Any], said: str) -> bool:
+    if "only" in remedy and not re.search(remedy["only"], said):
+        return False
+    return "unless" not in remedy or not re.search(remedy["unless"], said)

@@ -1,0 +1,507 @@
+"""Read why a run ran out of memory from its logs: which ranks failed, the request, the figures, the cause, and what helps.
+
+``facts/data/out_of_memory.json`` has the words. Logs may be those of several ranks in one file, one file per rank, a folder,
+and packed with gzip. Only lines with one of the words are looked at, so that a gigabyte takes seconds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from ms_tune.errors import TraceError
+from ms_tune.facts.oom import (
+    Match,
+    Remedy,
+    choose_remedies,
+    find_job,
+    is_inference,
+    list_words,
+    match_failure,
+    match_figures,
+    read_form,
+)
+from ms_tune.readers.lines import decode_line, find_logs, parse_rank, read_line_blocks, reading, split_prefix
+from ms_tune.readers.runtime_log import PoolState, StatisticsLines, read_runtime_log, take_pool
+from ms_tune.readers.tracker_tables import load_polars
+from ms_tune.records import Record
+from ms_tune.text import msg
+from ms_tune.units import GIB, MIB
+
+_LINES_OF_MESSAGE = 8  # a message may be wrapped, or have one figure per line
+_LINES_TO_FRAME = 60  # between the innermost frame and the message, in a log without prefixes
+_MOST_FRAMES = 256
+_MOST_FAILURES = 4096
+_MOST_SHOWN = 300  # characters of the message
+_HEAD = 2 * 1024**2  # bytes of a log in which the job's framework and settings are looked for
+_MOST_HEADS = 8  # logs
+_OTHERS = 4 * GIB  # more than the contexts and buffers of one process
+_FULL = 0.97  # of the device
+_GZIP = b"\x1f\x8b"
+_WORDS = (
+    'file "',
+    "file /",
+    "traceback (most",
+    "rankid:",
+    "memory size:",
+    "peak memory usage",
+    "mem pool info",
+    "dynamic memory pool",
+)
+_FRAME = re.compile(r'File (?:\\?"(?P<file>[^"\\]{1,1000})\\?", line |(?P<path>/[^\s:"]{1,500}):)(?P<line>\d{1,9})')
+_LAUNCHERS = r"/bin/(?:torchrun|accelerate|deepspeed|llamafactory-cli|swift|msrun|vllm|ray)\b"
+_LIBRARY = re.compile(rf"(?:site|dist)-packages/|/lib/python3|^<|{_LAUNCHERS}")
+_CORE = re.compile(
+    rf"(?:site|dist)-packages/(?:torch|torch_npu|mindspore|ray|concurrent)/|/lib/python3[^/]*/(?!site-|dist-)|^<|{_LAUNCHERS}"
+)
+_RANK_ID = re.compile(r"\bRankID:(\d{1,6})\b")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[-T ]\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?")
+_FAMILIES = ("mindspore", "torch_npu", "torch")
+_BELOW = ("driver", "hccl", "cuda")  # what frameworks allocate from
+
+
+class Cause(str, Enum):
+    """Why an allocation failed."""
+
+    NOT_MEMORY = "not-memory"  # another resource, or a size that is not one
+    HOST = "host"  # memory of the host
+    WORKSPACE = "workspace"  # scratch memory of a kernel
+    TOO_LARGE = "too-large"  # more than half of the device in one piece
+    OTHERS = "others"  # other processes, or buffers outside the framework, use the device
+    FULL = "full"
+    FRAGMENTATION = "fragmentation"
+    SHORTAGE = "shortage"
+    UNKNOWN = "unknown"
+
+
+class MemoryFailure(Record):
+    """The failed allocation of one rank, with None for unknown values."""
+
+    framework: str  # whose message it is: `mindspore`, `torch`, `torch_npu`, `hccl`, `driver`, `ray` ...
+    line: int  # the line of the log
+    wanted_bytes: int | None  # requested bytes
+    limit_bytes: int | None  # memory of the device, or the limit of MindSpore's pool
+    free_bytes: int | None  # free bytes of the device
+    used_bytes: int | None  # bytes in use by tensors; if the host's memory ran out, in use there
+    held_bytes: int | None  # bytes that the framework reserved, used or not
+    operator: str  # the operator, or the resource, that requested them
+    where: str  # `file:line` of the innermost frame of the script, else of a library above the framework
+    rank: int | None = None
+    process: str = ""  # the process that wrote the line, such as `WorkerDict pid=4926`
+    device: int | None = None  # its number in the message
+    path: Path | None = None  # the log
+    time: str = ""  # as written in the line
+    text: str = ""  # the message, cut
+    said_cause: Cause | None = None  # the cause that the words report
+    allowed_bytes: int | None = None  # limit that the user set by a fraction of the device
+    waiting_bytes: int = 0  # in use until an event; MindSpore only
+    outside_at_start_bytes: int | None = None  # in use by others when the process started
+    all_free: bool = False  # whether nothing cached could have served the request
+    is_guess: bool = False  # whether the words only suggest a failed allocation
+
+    @property
+    def label(self) -> str:
+        """Return what names the rank: its number, its process or its device; empty if unknown."""
+        if self.rank is not None:
+            return str(self.rank)
+        return self.process or (f"device {self.device}" if self.device is not None else "")
+
+    @property
+    def outside_bytes(self) -> int | None:
+        """Return the bytes of the device in use outside the framework; None if unknown."""
+        if self.limit_bytes is None or self.free_bytes is None or self.held_bytes is None or self._is_of_pool:
+            return self.outside_at_start_bytes
+        return max(0, self.limit_bytes - self.free_bytes - self.held_bytes)
+
+    @property
+    def _is_of_pool(self) -> bool:
+        # The limit is the pool's, not the device's.
+        return self.framework == "mindspore"
+
+    @property
+    def available_bytes(self) -> int | None:
+        """Return the free and cached bytes that were available to the request in any number of pieces; None if unknown."""
+        free, used, held = self.free_bytes, self.used_bytes, self.held_bytes
+        if free is not None and self.all_free:
+            return free
+        if used is not None and held is not None and free is not None:
+            if self.allowed_bytes is not None:
+                free = max(0, min(free, self.allowed_bytes - held))
+            return free + max(0, held - used)
+        if self._is_of_pool and self.limit_bytes is not None and used is not None:
+            return max(0, self.limit_bytes - used - self.waiting_bytes)
+        return None
+
+    @property
+    def used_share(self) -> float | None:
+        """Return the share of the device, or of the pool's limit, in use by tensors; None if unknown."""
+        return self.used_bytes / self.limit_bytes if self.used_bytes is not None and self.limit_bytes else None
+
+    @property
+    def cause(self) -> Cause:
+        """Return the first cause that matches; figures of others are shown as well."""
+        if self.said_cause is not None:
+            return self.said_cause
+        wanted, outside, available = self.wanted_bytes, self.outside_bytes, self.available_bytes
+        if wanted is not None and self.limit_bytes and wanted * 2 > self.limit_bytes:
+            return Cause.TOO_LARGE
+        if outside is not None and outside > _OTHERS:
+            return Cause.OTHERS
+        if self.used_share is not None and self.used_share > _FULL:
+            return Cause.FULL
+        if wanted is None or available is None:
+            return Cause.UNKNOWN
+        return Cause.FRAGMENTATION if available >= wanted else Cause.SHORTAGE
+
+    @property
+    def short_bytes(self) -> int | None:
+        """Return the missing bytes, assuming no fragmentation; None if unknown, or if it is not device memory."""
+        if self.cause in (Cause.HOST, Cause.NOT_MEMORY) or self.wanted_bytes is None or self.available_bytes is None:
+            return None
+        return max(0, self.wanted_bytes - self.available_bytes)
+
+
+class FailureReport(Record):
+    """All failed allocations of a run: one per rank, the first one first."""
+
+    failures: tuple[MemoryFailure, ...]
+    job: str  # the framework of the job, such as `mindformers` or `verl`
+    is_inference: bool
+    is_ordered: bool  # whether it is known which rank failed first
+    family: str  # `mindspore`, `torch_npu` or `torch`, on which the job is based; empty if unknown
+    remedies: tuple[Remedy, ...]  # for the first failure, those that are set already included
+
+    @property
+    def first(self) -> MemoryFailure:
+        """Return the first failure."""
+        return self.failures[0]
+
+
+@dataclass(slots=True)
+class _Found:
+    """A failed allocation, completed by later lines."""
+
+    line: int
+    text: str
+    match: Match
+    frames: tuple[str, ...]
+    time: str
+    rank_id: int | None
+
+    @property
+    def priority(self) -> int:
+        form = self.match.form
+        return 0 if form.is_guess else 1 if form.framework in _BELOW or form.cause == Cause.HOST else 2
+
+    def complete(self, match: Match) -> None:
+        """Add figures of another line about the same request."""
+        mine, theirs = self.match.sizes, match.sizes
+        if "wanted" not in mine or theirs.get("wanted", mine["wanted"]) == mine["wanted"]:
+            for name, size in theirs.items():
+                mine.setdefault(name, size)
+        for name, label in match.labels.items():
+            self.match.labels.setdefault(name, label)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What one rank or process wrote to a log, as far as it matters."""
+
+    label: tuple[int | None, str]
+    failures: dict[str, _Found] = field(default_factory=dict)  # by the device in the message
+    last: _Found | None = None
+    frames: list[str] = field(default_factory=list)  # of the traceback that was begun last
+    frame_line: int = 0
+    waits_for_frames: bool = False
+    rank_id: int | None = None
+    rank_line: int = 0
+    statistics: StatisticsLines = field(default_factory=StatisticsLines)
+    pools: dict[str, PoolState] = field(default_factory=dict)
+
+    def take(self, number: int, text: str) -> None:
+        """Process a line without its prefix."""
+        if found := _RANK_ID.search(text):
+            self.rank_id, self.rank_line = int(found[1]), number
+        if "Traceback (most" in text:
+            self.waits_for_frames = self.waits_for_frames and not self._has_frames()
+            self.frames.clear()
+        if frame := _FRAME.search(text):
+            self._add_frame(number, f"{frame['file'] or frame['path']}:{frame['line']}")
+            return
+        match = match_failure(text)
+        if self.last is not None and number <= self.last.line + _LINES_OF_MESSAGE:
+            match = self._continue(text, match)
+        if match is not None:
+            self._add_failure(number, text, match)
+        elif self.last is not None and (more := match_figures(text)) is not None:
+            self.last.complete(more)
+        elif (more := match_figures(text)) is not None and "total" in more.sizes:
+            self.failures.setdefault("", _Found(0, "", more, (), "", None))
+        self.statistics.take(text)
+        take_pool(text, self.pools)
+
+    def _has_frames(self) -> bool:
+        return self.last is not None and bool(self.last.frames)
+
+    def _add_frame(self, number: int, place: str) -> None:
+        if len(self.frames) < _MOST_FRAMES:
+            self.frames.append(place)
+        self.frame_line = number
+        if self.waits_for_frames and self.last is not None:
+            self.last.frames = tuple(self.frames)
+
+    def _continue(self, text: str, match: Match | None) -> Match | None:
+        # Return the failure that a line reports by itself; None if it continues the last message.
+        last = self.last
+        if last is None or (match is not None and not match.form.is_guess):
+            return match
+        joined = f"{last.text} {text.strip(' #>|')}"
+        if last.match.form.is_guess:
+            whole = match_failure(joined)
+            if whole is not None and not whole.form.is_guess:
+                last.text, last.match = joined, whole
+                return None
+        elif last.match.form.parts and (whole := read_form(last.match.form, joined)) is not None:
+            last.text = joined
+            last.complete(whole)
+        return match
+
+    def _add_failure(self, number: int, text: str, match: Match) -> None:
+        near = self.label != (None, "") or number - self.frame_line <= _LINES_TO_FRAME
+        frames = tuple(self.frames) if near else ()
+        time = _TIME.search(text)
+        rank_id = self.rank_id if number - self.rank_line <= _LINES_OF_MESSAGE else None
+        new = _Found(number, text[match.start :], match, frames, time[0] if time else "", rank_id)
+        sub = ""
+        if self.label == (None, ""):
+            sub = match.labels.get("device") or match.labels.get("rank") or ("" if rank_id is None else str(rank_id))
+        old = self.failures.get(sub) or (self.last if not sub else None)
+        if old is not None and old.line and old.priority >= new.priority:
+            old.complete(match)
+            return
+        if old is not None:
+            new.match.sizes.update({**old.match.sizes, **match.sizes} if old.priority else match.sizes)
+            new.frames = new.frames or old.frames
+            self.failures = {name: one for name, one in self.failures.items() if one is not old}
+        elif len(self.failures) >= _MOST_FAILURES:
+            return
+        self.failures[sub] = self.last = new
+        self.waits_for_frames = not frames
+
+    def list_failures(self, path: Path, file_rank: int | None) -> Iterator[MemoryFailure]:
+        """Yield the failures, completed by MindSpore's statistics."""
+        start = self.failures.get("")
+        outside = start.match.sizes if start is not None and not start.line else {}
+        for found in self.failures.values():
+            if found.line:
+                yield self._make_failure(found, path, file_rank, outside)
+
+    def _make_failure(self, found: _Found, path: Path, file_rank: int | None, start: dict[str, int]) -> MemoryFailure:
+        form, sizes, labels = found.match.form, {**start, **found.match.sizes}, found.match.labels
+        if form.framework == "mindspore":
+            self._complete_from_statistics(sizes)
+        used, held = sizes.get("used"), sizes.get("held")
+        if held is None and used is not None and ("cached" in sizes or form.all_free):
+            held = used + sizes.get("cached", 0)
+        rank = next((one for one in (self.label[0], file_rank, found.rank_id) if one is not None), None)
+        if rank is None and "rank" in labels:
+            rank = int(labels["rank"])
+        operator = labels.get("operator", "")
+        return MemoryFailure(
+            form.framework,
+            found.line,
+            sizes.get("wanted"),
+            sizes.get("limit"),
+            sizes.get("free"),
+            used,
+            held,
+            operator,
+            _choose_frame(found.frames),
+            rank,
+            self.label[1],
+            int(labels["device"]) if "device" in labels else None,
+            path,
+            found.time,
+            found.text[:_MOST_SHOWN].strip(),
+            Cause(form.cause) if form.cause else None,
+            sizes.get("allowed"),
+            sizes.get("event", 0),
+            sizes["total"] - sizes["unused"] if "total" in sizes and "unused" in sizes else None,
+            form.all_free,
+            form.is_guess,
+        )
+
+    def _complete_from_statistics(self, sizes: dict[str, int]) -> None:
+        last = self.statistics.last
+        if last is not None and "limit" not in sizes:
+            sizes["limit"] = last.used_mib * MIB
+        if self.pools:
+            sizes.setdefault("used", sum(pool.used_mib for pool in self.pools.values()) * MIB)
+            sizes.setdefault("held", sum(pool.total_mib for pool in self.pools.values()) * MIB)
+        elif last is not None and "used" not in sizes:
+            sizes["used"], sizes["held"] = last.peak_mib * MIB, last.footprint_mib * MIB
+        if "held" in sizes and "limit" in sizes:
+            sizes.setdefault("free", max(0, sizes["limit"] - sizes["held"]))
+
+
+def _choose_frame(frames: Sequence[str]) -> str:
+    own = [frame for frame in frames if not _LIBRARY.search(frame)]
+    return next(reversed(own or [frame for frame in frames if not _CORE.search(frame)]), "")
+
+
+class _LogReader:
+    """The streams of one log."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.evidence: list[str] = []
+        self.frames: list[str] = []
+        self._file_rank = parse_rank(path)
+        self._streams: dict[tuple[int | None, str], _Stream] = {}
+
+    def read(self, *, with_head: bool) -> None:
+        """Read the whole log."""
+        with reading(self.path), _open_log(self.path) as file:
+            head = with_head
+            for number, line in _find_candidates(file, self.evidence if head else None):
+                for piece in line.split("\r") if "\r" in line else (line,):
+                    rank, process, text = split_prefix(piece)
+                    label = (rank, "" if rank is not None else process)
+                    stream = self._streams.get(label)
+                    if stream is None:
+                        if len(self._streams) >= _MOST_FAILURES:
+                            continue
+                        stream = self._streams[label] = _Stream(label)
+                    stream.take(number, text)
+
+    def list_failures(self) -> list[MemoryFailure]:
+        """Return the failures of all streams."""
+        for stream in self._streams.values():
+            for found in stream.failures.values():
+                self.evidence.extend((*found.frames, found.text))
+                self.frames.extend(found.frames)
+        streams = self._streams.values()
+        return sorted(
+            chain.from_iterable(stream.list_failures(self.path, self._file_rank) for stream in streams),
+            key=lambda failure: failure.line,
+        )
+
+
+def _open_log(path: Path) -> BinaryIO:
+    file = path.open("rb")
+    if file.read(2) != _GZIP:
+        file.seek(0)
+        return file
+    file.close()
+    return cast("BinaryIO", gzip.open(path))
+
+
+def _find_candidates(file: BinaryIO, evidence: list[str] | None) -> Iterator[tuple[int, str]]:
+    # Yield the lines with one of the words, each with the lines that may continue it.
+    words = tuple(dict.fromkeys((*_WORDS, *list_words())))
+    polars = load_polars()
+    pattern = re.compile("|".join(map(re.escape, words)))
+    done = rest = 0
+    for body, first in read_line_blocks(file):
+        text = decode_line(body)
+        if evidence is not None and done < _HEAD:
+            evidence.append(text)
+        done += len(body)
+        low = text.lower()
+        if polars is not None and not rest and not polars.Series([low]).str.contains_any(words)[0]:
+            continue
+        lines = text.split("\n")
+        if polars is not None:
+            hits = polars.Series(low.split("\n")).str.contains_any(words).arg_true().to_list()
+        else:
+            hits = [row for row, line in enumerate(low.split("\n")) if pattern.search(line)]
+        end = rest
+        for row in range(rest):
+            if row < len(lines):
+                yield first + row, lines[row]
+        for hit in hits:
+            for row in range(max(hit, end), min(hit + _LINES_OF_MESSAGE + 1, len(lines))):
+                yield first + row, lines[row]
+            end = max(end, hit + _LINES_OF_MESSAGE + 1)
+        rest = max(0, end - len(lines) + 1)
+
+
+def read_memory_failures(paths: Sequence[Path]) -> FailureReport:
+    """Read logs and folders of logs. Raises TraceError: a file is unreadable, or none contains a failed allocation."""
+    failures: list[MemoryFailure] = []
+    evidence: list[str] = []
+    frames: list[str] = []
+    files = [file for path in paths for file in find_logs(path, packed=True)]
+    for place, file in enumerate(files):
+        reader = _LogReader(file)
+        reader.read(with_head=place < _MOST_HEADS)
+        failures.extend(reader.list_failures())
+        evidence.extend(reader.evidence)
+        frames.extend(reader.frames)
+    failures = _drop_repeated(failures)
+    if not failures:
+        raise _explain_nothing(files)
+    is_ordered = len({failure.path for failure in failures}) == 1 or all(failure.time for failure in failures)
+    if len({failure.path for failure in failures}) > 1 and is_ordered:
+        failures.sort(key=lambda failure: re.sub(r"[-T ,:.]", "", failure.time))
+    return _make_report(failures, evidence, frames, is_ordered=is_ordered)
+
+
+def _drop_repeated(failures: Sequence[MemoryFailure]) -> list[MemoryFailure]:
+    # A guess is the consequence of a failure that is certain; launchers and Ray repeat the messages of their workers.
+    certain = [failure for failure in failures if not failure.is_guess] or list(failures)
+    kept: list[MemoryFailure] = []
+    for failure in sorted(certain, key=lambda one: (one.rank is None, not one.process)):
+        name = failure.process.partition(" ")[0]
+        repeats = (
+            one
+            for one in kept
+            if one.path == failure.path
+            and failure.rank is None
+            and (one.rank is not None or one.process.partition(" ")[0] != name or not failure.process)
+            and (one[2:7] == failure[2:7] or failure.framework in (*_BELOW, "ray"))
+            and (one.device == failure.device or failure.device is None)
+        )
+        if next(repeats, None) is None:
+            kept.append(failure)
+    return [failure for failure in certain if failure in kept]
+
+
+def _make_report(
+    failures: Sequence[MemoryFailure], evidence: Sequence[str], frames: Sequence[str], *, is_ordered: bool
+) -> FailureReport:
+    first, said = failures[0], "\n".join(evidence)
+    job = find_job(said)
+    family = first.framework if first.framework in _FAMILIES else ""
+    low = said.lower()
+    is_cuda = first.framework in ("torch", "cuda") or ("cuda" in low and "npu" not in low)
+    if not family and (job or is_cuda):
+        family = "mindspore" if job in ("mindformers", "mindspore") else "torch" if is_cuda else "torch_npu"
+    if not job or job in _FAMILIES:
+        job = family or first.framework
+    keys = [key for key in (job, family, "cuda" if is_cuda else "npu") if key]
+    causes = [first.cause.value]
+    if first.framework in _BELOW and first.cause is Cause.UNKNOWN:
+        causes.append("outside-pool")
+    inference = is_inference(job, frames)
+    remedies = choose_remedies(causes, keys, said, training=not inference)
+    return FailureReport(tuple(failures), job, inference, is_ordered, family, remedies)
+
+
+def _explain_nothing(files: Sequence[Path]) -> TraceError:
+    # Only one log shows what the user expected of it.
+    path = files[0]
+    if len(files) == 1:
+        if not path.stat().st_size:
+            return TraceError(msg("oom.nothing.empty"), msg("oom.nothing.empty.hint"), path=path)
+        error = read_runtime_log(path).last_error
+        if error is not None:
+            error = error.strip().splitlines()[0][:_MOST_SHOWN]
+            return TraceError(msg("oom.nothing.error", error=error), msg("oom.nothing.hint"), path=path)
+    return TraceError(msg("oom.nothing"), msg("oom.nothing.hint"), path=path)
