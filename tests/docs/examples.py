@@ -185,7 +185,7 @@ def _traces(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     for name in ("worker_0.log", "output/msrun_log/worker_0.log"):
         (folder / name).write_text(log, "utf-8")
-    (folder / "worker_3.log").write_text(STATISTICS.format(peak=58000) + ENOUGH, "utf-8")
+    (folder / "worker_3.log").write_text(STATISTICS.format(peak=58600) + ENOUGH, "utf-8")
     for name in ("worker_7.log", "msrun_log/worker_7.log", "deterministic.log"):
         (folder / name).write_text(slow, "utf-8")
     for name in ("one_machine.log", "one_machine/worker_0.log", "usual.log", "train.log", "before.log"):
