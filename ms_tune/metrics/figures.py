@@ -28,7 +28,7 @@ _SIGMA = 1.4826  # standard deviation of a normal distribution, in median absolu
 _FAR, _FAR_SHARE = 6.0, 0.05  # an outlier exceeds the median by 6 deviations and by 5 % of the median
 _MIN_CLOCK_UNITS = 1.5  # units of the clock by which an outlier exceeds the median at least
 _MOST_OUTLIERS = 20
-_SHORT, _SEVERAL = 3, 9  # steps of a run, number of such runs that are no restarts
+_SHORT, _SEVERAL = 3, 9  # steps of a run, number of such runs: mixed lines, not restarts
 _MANY = 5000  # values from which the normal distribution replaces the binomial distribution
 
 
@@ -393,14 +393,16 @@ def _check_form(steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
         yield Diagnostic.note("begins-late", msg("metrics.problem.begins", step=steps.number[0]))
 
 
-def find_impossible_figures(form: StepForm, inputs: Inputs, rate: float | None, fastest: float) -> Iterator[Diagnostic]:
+def find_impossible_figures(
+    form: StepForm, inputs: Inputs, rate: float | None, fastest: float, *, ascend: bool
+) -> Iterator[Diagnostic]:
     """Yield the figures above the peak, by the log or by the config's model (``rate``, TFLOP/s per card)."""
     peak = inputs.peak.value
     limit = peak or fastest
     for known in (inputs.logged, inputs.counted, inputs.hardware):
         if known.value is not None and known.value > limit:
             text = "metrics.problem.impossible" if peak else "metrics.problem.impossible-any"
-            text = "metrics.problem.impossible-ascend" if form.ascend and not peak else text
+            text = "metrics.problem.impossible-ascend" if ascend and not peak else text
             yield Diagnostic(
                 "impossible-mfu",
                 Severity.ERROR,

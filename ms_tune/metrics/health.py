@@ -29,6 +29,7 @@ _COMPILES = 1.5  # a first step that takes so many times as long as the others c
 _MANY_SKIPPED, _LASTING_SKIPPED = 0.1, 5  # share of all steps; steps at the end
 _LOSS_SCALE = 50  # steps in which fp16 finds its loss scale
 _LASTING_NORM = 3
+_FEW_ZEROS = 3
 _SIGMA = 1.4826  # standard deviation of a normal distribution, in median absolute deviations
 _HUGE = 10  # a spike among few losses exceeds all so many times
 _WINDOW, _SPIKE_SIGMAS, _SPIKE_SHARE = 20, 8.0, 0.25  # a spike exceeds the median of the steps before it by both
@@ -95,8 +96,12 @@ def are_dependent(values: Sequence[float]) -> bool:
 
 def check_health(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
     """Yield what is wrong with a run, the worst first."""
-    found = [*_check_losses(steps), *_check_skipped(run, steps), *_check_level(steps), *_check_spikes(steps)]
-    found += [*_check_step_time(times), *_check_memory(steps)]
+    found = [*_check_losses(steps), *_check_skipped(run, steps), *_check_memory(steps)]
+    # In reinforcement learning responses grow, and the loss of a policy has no level.
+    learns = "generation" not in steps.form.notes
+    found += _check_step_time(times, Severity.ERROR if learns else Severity.WARNING)
+    if learns:
+        found += [*_check_level(steps), *_check_spikes(steps), *_check_zeros(steps)]
     yield from sorted(found, key=lambda one: one.severity.rank)
 
 
@@ -149,7 +154,7 @@ def _check_spikes(steps: RankSteps) -> Iterator[Diagnostic]:
     losses, spikes = _known_losses(steps), []
     for at in range(1, len(losses)):
         loss, place = losses[at]
-        if not loss > (1 + _SPIKE_SHARE / 2) * losses[at - 1][0] > 0:  # most steps are no candidates
+        if not loss > (1 + _SPIKE_SHARE / 2) * losses[at - 1][0] > 0:  # most steps cannot be spikes
             continue
         before = sorted(one for one, _ in losses[max(at - _WINDOW, 0) : at])
         if at < _WINDOW and loss < _HUGE * before[-1]:
@@ -182,7 +187,17 @@ def _check_level(steps: RankSteps) -> Iterator[Diagnostic]:
         yield _problem("loss-diverged", severity, text, steps.line[place])
 
 
-def _check_step_time(times: StepTimes) -> Iterator[Diagnostic]:
+def _check_zeros(steps: RankSteps) -> Iterator[Diagnostic]:
+    # A loss that becomes exactly 0 is one that Hugging Face's Trainer filters out, as it is NaN, or of skipped steps.
+    losses = _known_losses(steps)
+    count = next((place for place, (loss, _) in enumerate(reversed(losses)) if loss), len(losses))
+    if _FEW_ZEROS <= count < len(losses) and "norm" not in steps.troubles:
+        place = losses[-count][1]
+        text = msg("metrics.health.zero", count=count, step=steps.number[place])
+        yield _problem("zero-loss", Severity.WARNING, text, steps.line[place])
+
+
+def _check_step_time(times: StepTimes, worst: Severity) -> Iterator[Diagnostic]:
     trend = times.trend
     if trend is None or trend.p >= _SURE:
         if times.dependent:
@@ -194,7 +209,7 @@ def _check_step_time(times: StepTimes) -> Iterator[Diagnostic]:
     if growth < _MUCH:
         yield Diagnostic.note("step-time-drifts", msg("metrics.health.drifts", **sizes))
         return
-    severity = Severity.ERROR if growth >= _TOO_MUCH else Severity.WARNING
+    severity = worst if growth >= _TOO_MUCH else Severity.WARNING
     yield _problem("step-time-grows", severity, msg("metrics.health.grows", times=f"{growth:.1f}", **sizes))
 
 

@@ -48,6 +48,11 @@ from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
 _POINTS = 500
+_TRAINERS_FILES = (
+    "trainer_log.jsonl",
+    "logging.jsonl",
+    "trainer_state.json",
+)  # in LLaMA-Factory's, ms-swift's, any folder
 # Published MFU of large runs: 30 % (Pangu Ultra MoE on Ascend, arXiv:2505.04519) to 56 % (A100, arXiv:2205.05198).
 _LOW_MFU, _HIGH_MFU = 0.3, 0.5
 _SUMMARY_DIGITS = 0.005  # relative error of the quotient of two rates with three digits
@@ -143,7 +148,7 @@ def _device_peak(request: MetricsRequest) -> tuple[float, Message] | None:
 def _read_sources(
     paths: Sequence[Path], on_bytes: Callable[[int, int], None], pattern: StepForm | None
 ) -> list[_Source]:
-    files = {path: [path] if is_event_folder(path) else find_logs(path) for path in paths}
+    files = {path: _find_files(path) for path in paths}
     total = sum(file.stat().st_size for some in files.values() for file in some if file.is_file())
     count, found = ByteCounter(total, on_bytes).add, []
     for path in paths:
@@ -151,6 +156,13 @@ def _read_sources(
         problems = tuple(problem for log in logs for problem in check_log(log))
         found.append(_Source(path, _join_ranks([log.runs for log in logs], [log.rank for log in logs]), problems))
     return found
+
+
+def _find_files(path: Path) -> list[Path]:
+    if is_event_folder(path):
+        return [path]
+    own = next((path / name for name in _TRAINERS_FILES if (path / name).is_file()), None)
+    return [own] if own else find_logs(path)
 
 
 def _read_logs_with_steps(
@@ -175,7 +187,7 @@ def _join_ranks(runs: Sequence[Sequence[LoggedTraining]], ranks: Sequence[int | 
     for place in range(max(map(len, runs))):
         parts = [(some[place], rank) for some, rank in zip(runs, ranks, strict=True) if place < len(some)]
         one = LoggedTraining(total=parts[0][0].total, repeated=parts[0][0].repeated)
-        one.samples, one.speed = parts[0][0].samples, parts[0][0].speed
+        one.samples, one.speed, one.gpu = parts[0][0].samples, parts[0][0].speed, parts[0][0].gpu
         for part, rank in parts:
             one.ranks.extend(replace(steps, rank=rank) if steps.rank is None else steps for steps in part.ranks)
             one.memory.update(part.memory)
@@ -207,7 +219,8 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs)
     inputs = collect_inputs(steps, given.request, step_seconds, given.peak, given.job)
     if inputs.batch.value is None and run.speed > 0 and run.samples > 0:
         inputs = _with_batch_of_summary(inputs, run.samples / run.speed)
-    convention, fastest = given.request.convention, fastest_peak(ascend=steps.form.ascend)
+    convention, ascend = given.request.convention, steps.form.ascend and not run.gpu
+    fastest = fastest_peak(ascend=ascend)
     figures = [
         *make_throughput_figures(inputs),
         *make_utilisation_figures(inputs, convention, fastest),
@@ -233,7 +246,7 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs)
         memory=tuple(run.memory[rank] for rank in sorted(run.memory)),
         health=tuple(check_health(run, steps, times)),
         about_steps=tuple(check_run(run, steps, times)),
-        impossible=tuple(find_impossible_figures(steps.form, inputs, rate, fastest)),
+        impossible=tuple(find_impossible_figures(steps.form, inputs, rate, fastest, ascend=ascend)),
         mean_seconds=step_seconds if times.median is None else None,
         judgement=tuple(_judge_figures(figures, given.job)),
         curve=_thin_curve(steps, {one.step for one in times.outliers}),

@@ -204,6 +204,7 @@ class LoggedTraining:
     # The last memory report of each rank.
     memory: dict[int, LoggedMemory] = field(default_factory=dict)
     remarks: list[Remark] = field(default_factory=list)  # events between the steps
+    gpu: bool = False  # whether its log speaks of CUDA or NCCL, and not of NPUs
     samples: float = NOT_LOGGED  # samples/s of the whole run, over all cards, as its last line reports
     speed: float = NOT_LOGGED  # steps/s of the whole run, likewise
 
@@ -246,7 +247,7 @@ def read_baseline(path: Path) -> LoggedTraining:
     steps = RankSteps(BASELINE, None)
     columns = {"number": range(1, len(times) + 1), "line": [0] * len(times), "seconds": [one / 1000 for one in times]}
     columns["tflops"] = [*rates, *[NOT_LOGGED] * (len(times) - len(rates))]
-    # Some files have fewer losses than times, and a loss may be no number: that is none, not NaN.
+    # Some files have fewer losses than times, and one that is not a number is missing, not NaN.
     known = [place < len(losses) and isinstance(losses[place], float) for place in range(len(times))]
     for is_known, group in groupby(range(len(times)), known.__getitem__):
         places = list(group)

@@ -40,7 +40,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z_]{1,30}):([A-Z])\}")
 _CLOCK_PARTS = re.compile(r"(\d+) ?(days?|[dhms])")
 _SIXTH_DIGIT, _SLIP = 5e-7, 0.01  # half of the sixth digit; seconds between reading the clock and printing it
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_WHOLE = {"number", "total", "epoch", "batch", "tokens", "skipped", "skipped_sum", "nan", "rank"}
+WHOLE = {"number", "total", "epoch", "batch", "tokens", "skipped", "skipped_sum", "nan", "rank"}
 _SIGNED = {"loss"}
 _COUNTERS = {"number", "total", "epoch", "stamp"}  # values that do not make a step
 
@@ -217,7 +217,7 @@ def convert_rows(kind: LineKind, rows: Sequence[tuple[bytes, ...]]) -> tuple[Col
     texts = dict(zip(kind.names, zip(*rows, strict=True), strict=False))
     columns: Columns = {}
     for name, column in texts.items():
-        if name in _WHOLE:
+        if name in WHOLE:
             columns[name] = _whole_numbers(column)
         elif name in ("elapsed", "stamp"):
             columns[name] = [*map(_parse_clock if name == "elapsed" else _parse_stamp, column)]

@@ -17,7 +17,7 @@ from typing import Any
 from ms_tune.errors import TraceError
 from ms_tune.facts.query import load
 from ms_tune.readers.lines import read_json, reading
-from ms_tune.readers.step_lines import LineKind, table_form
+from ms_tune.readers.step_lines import WHOLE, LineKind, table_form
 from ms_tune.text import msg
 from ms_tune.units import MIB
 
@@ -26,6 +26,7 @@ Part = tuple[LineKind, list[tuple[bytes, ...]], list[int]]
 _EVENTS = "events.out.tfevents."
 _MOST_BYTES = 64 * MIB
 _MOST_FIELD = 1 << 20
+_MOST_VALUE = 1e18
 _READERS = ("tbparse", "tensorboard")
 _CSV, _TENSORBOARD = table_form("csv"), table_form("tensorboard")
 
@@ -99,26 +100,25 @@ def _read_csv(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
                     msg("trace.steps.columns", found=", ".join(titles[:12])), msg("trace.steps.columns.hint"), path=path
                 )
             for cells in table:
-                row = {
-                    name: cell.strip()
-                    for name, cell in zip(names, cells, strict=False)
-                    if name and _is_number(name, cell)
-                }
+                pairs = ((name, _plain_value(name, cell)) for name, cell in zip(names, cells, strict=False) if name)
+                row = {name: value for name, value in pairs if value}
                 if "number" in row:
-                    row["number"] = str(int(float(row["number"])))
                     yield table.line_num, row
         except (csv.Error, OverflowError) as error:
             raise TraceError(msg("trace.steps.csv", detail=str(error)), path=path, line=table.line_num) from None
 
 
-def _is_number(name: str, cell: str) -> bool:
+def _plain_value(name: str, cell: str) -> str:
+    # Return a cell in the form of a line's value; nothing if it has no number.
     if name in ("stamp", "elapsed"):
-        return bool(cell.strip())
+        return cell.strip()
     try:
         value = float(cell)
     except ValueError:
-        return False
-    return name == "loss" or value >= 0
+        return ""
+    if name != "loss" and not 0 <= value < _MOST_VALUE:
+        return ""
+    return str(int(value)) if name in WHOLE else repr(value)
 
 
 def _read_events(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
@@ -129,8 +129,8 @@ def _read_events(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
     for tag, step, value, wall in _read_scalars(package, path):
         name = _name_column(tag)
         row = steps.setdefault(step, {"number": str(step)})
-        if name == "loss" or (name is not None and value >= 0):
-            row[name] = repr(value)
+        if name is not None and (plain := _plain_value(name, repr(value))):
+            row[name] = plain
         row["stamp"] = repr(wall)
     yield from ((0, steps[step]) for step in sorted(steps) if step >= 0)
 

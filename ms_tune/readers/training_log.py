@@ -58,6 +58,7 @@ _MOST_WAITING = 20_000  # steps
 _MILLISECONDS = 1000
 _SAME_LOSS = 1e-3  # relative difference of one loss that two ranks report
 _ENOUGH = 64 * 1024**2  # bytes after which only lines of trainers that were met are searched
+_OF_GPUS, _OF_NPUS = (b"nccl", b"cuda"), (b"npu", b"ascend", b"hccl")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
 _NONE = LineKind(table_form(""), ())
 _UNKNOWN: _Layout = (_NONE._replace(), lambda _line: ())
@@ -149,7 +150,7 @@ class _Bar:
             self._used = (total, number)
             self._stride, self._number = max(int(number) - self._number, 1), int(number)
             return {"number": number, "total": total, "elapsed": clock}
-        # The bar was not drawn again since the last line, or there is none.
+        # The bar was not drawn again since the last line, or the log lacks one.
         self._number += max(self._stride, 1)
         found = {"number": b"%d" % self._number}
         return found | ({"total": total, "elapsed": b"nan"} if total else {})
@@ -166,6 +167,7 @@ class _TrainingLogReader:
         self._others = tuple(word.encode() for word in (" memory (MB) |", ".log <==", *self._events))
         self._needles = (*(word.encode() for word in sorted(words)), *self._others) if words else (b"",)
         self._size = 0  # bytes read so far
+        self._gpu = False
         self._step_count = 0
         self._writers: dict[tuple[int | None, str], _StepWriter] = {}
         self._tailed: int | None = None  # the rank of the lines that `tail -f` shows
@@ -183,6 +185,9 @@ class _TrainingLogReader:
 
     def read(self, body: bytes, first: int) -> None:
         """Read some lines, of which the first has this number."""
+        if first == 1:
+            head = body.lower()
+            self._gpu = any(map(head.__contains__, _OF_GPUS)) and not any(map(head.__contains__, _OF_NPUS))
         if b"\x1b" in body:
             body = _ANSI.sub(b"", body)
         self._size += len(body)
@@ -500,6 +505,7 @@ class _TrainingLogReader:
         """Return the runs, each with the lines of the trainer that say most: of Hugging Face and DeepSpeed, say."""
         self._place_epoch(self._latest)
         for run in self.runs:
+            run.gpu = self._gpu
             forms = {rank.form.name for rank in run.ranks}
             if len(forms) < 2:  # noqa: PLR2004 - one form
                 continue

@@ -76,6 +76,10 @@ class TestLosses:
         many = "".join(static_line(step, 9) for step in range(1, 30))
         assert "overflow-steps" not in faults(tmp_path, many)
 
+    def test_a_loss_that_becomes_zero(self, tmp_path: Path) -> None:
+        assert list(faults(tmp_path, losses(["2.5"] * 9 + ["0.0"] * 3))) == ["zero-loss"]
+        assert faults(tmp_path, losses(["0.0"] * 9)) == {}
+
     def test_a_spike_and_a_loss_that_stays_high(self, tmp_path: Path) -> None:
         random = Random(5)  # noqa: S311 - the same each time
         calm = [f"{4 - step / 40 + random.gauss(0, 0.02):.4f}" for step in range(60)]
@@ -127,6 +131,11 @@ class TestDrifts:
             faults(tmp_path, grows)["memory-grows"].message
         )
         assert faults(tmp_path, "".join(head.format(step, 40 + min(step, 9)) for step in range(1, 61))) == {}
+
+    def test_in_reinforcement_learning_a_growing_step_is_no_fault(self, tmp_path: Path) -> None:
+        line = "step:{} - actor/pg_loss:{} - timing_s/step:{}\n"
+        text = "".join(line.format(step, 0.001 * step, 100 + 5 * step) for step in range(1, 61))
+        assert [one.severity for one in report_of(tmp_path, text).runs[0].health] == [Severity.WARNING]
 
 
 class TestRuns:

@@ -143,6 +143,11 @@ class TestDoubts:
         assert {one.name: one.value for one in run.figures}["tflops_per_card"] is None
         assert ids(run_of(tmp_path, megatron_log([1000] * 8, total=8, tflops=370))) == []
 
+    def test_a_log_of_cuda_is_held_to_gpus(self, tmp_path: Path) -> None:
+        steps = megatron_log([1000] * 8, total=8, tflops=480)
+        assert ids(run_of(tmp_path, "distributed_backend ... nccl\n" + steps)) == []
+        assert ids(run_of(tmp_path, "distributed_backend ... nccl, torch_npu\n" + steps)) == ["impossible-mfu"]
+
     def test_legacy_models_log_all_cards(self, tmp_path: Path) -> None:
         request = MetricsRequest(cards=8, chip="910B2")
         text = "".join(static_line(step, 1000, total=8, tflops=1600) for step in range(1, 9))

@@ -277,6 +277,11 @@ class TestOwnLines:
 
 
 class TestTables:
+    def test_a_trainers_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "other.log").write_text("nothing\n", "utf-8")
+        (tmp_path / "trainer_log.jsonl").write_text("".join(map(llamafactory, range(25))), "utf-8")
+        assert measure_runs(tmp_path).runs[0].steps == 25
+
     def test_csv(self, tmp_path: Path) -> None:
         head = '"Step","bold-river-7 - train/loss","bold-river-7 - train/loss__MIN","bold-river-7 - step_time"\n'
         steps = read(tmp_path, head + "".join(f"{n},{LOSSES[n]},0,{TIMES[n]}\n" for n in range(25)), "wandb.csv")
