@@ -225,17 +225,23 @@ def split_prefix(line: str) -> tuple[int | None, str, str]:
     """Return the rank and the process that are written before a line, and the line without them and without colors."""
     if "\x1b" in line or "[0m" in line:
         line = _ANSI.sub("", line)
+    rank, process, start = locate_prefix(line)
+    return int(line[slice(*rank)]) if rank else None, process, line[start:] if start else line
+
+
+def locate_prefix(line: str) -> tuple[tuple[int, int] | None, str, int]:
+    """Return the place of the rank and the process that are written before a line without colors, and where they end."""
     rank, process, start = None, "", 0
     for _ in range(_MAX_PREFIXES):
         if rank is None and (found := RANK_PREFIX.match(line, start)):
-            rank = int(next(part for part in found.groups() if part))
+            rank = next(span for span in map(found.span, range(1, RANK_PREFIX.groups + 1)) if span[0] >= 0)
         elif found := _PROCESS_PREFIX.match(line, start):
             process = found["process"] or process
-            rank = int(found["rank"]) if found["rank"] else rank
+            rank = found.span("rank") if found["rank"] else rank
         else:
             break
         start = found.end()
-    return rank, process, line[start:] if start else line
+    return rank, process, start
 
 
 def iterate_log_lines(file: BinaryIO) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
-from ms_tune.readers.lines import RANK_PREFIX
+from ms_tune.readers.lines import locate_prefix
 from ms_tune.records import Record
 from ms_tune.text import msg
 
@@ -188,15 +188,14 @@ def learn_line_layout(
         return None
     if "\x1b" in text or "\r" in text:
         return None
-    prefix = RANK_PREFIX.match(text)
-    begin = prefix.end() if prefix else 0
+    rank, _, begin = locate_prefix(text)
     steps = list(locate_steps(text[begin:], forms))
     if len(steps) != 1 or not steps[0][1]:
         return None
     form, spans = steps[0]
     places = {name: (begin + start, begin + end) for name, (start, end) in spans.items()}
-    if prefix is not None and not form.role:
-        places["rank"] = next(span for span in map(prefix.span, range(1, RANK_PREFIX.groups + 1)) if span[0] >= 0)
+    if rank is not None and not form.role:
+        places["rank"] = rank
     if not text.isascii():
         places = {name: (len(text[:start].encode()), len(text[:end].encode())) for name, (start, end) in places.items()}
     names = tuple(sorted(places))

@@ -315,3 +315,22 @@ class TestTables:
                 writer.add_scalar("train/loss", LOSSES[n], n, walltime=1.7e9 + CLOCK[n])
         (run,) = measure_runs(folder).runs
         assert run.times.median == pytest.approx(median(TIMES[1:]), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[rank3]: ",
+        "(TaskRunner pid=11, ip=10.0.0.1) [rank3]: ",
+        "3: [default7]:",
+        "[pod/job-0/main] [3]:",
+        "[default3]:",
+    ],
+)
+def test_prefixes_of_ranks_in_front_of_any_line(tmp_path: Path, prefix: str) -> None:
+    for write in (verl, megatron_in_seconds, deepspeed, swift, hyper_parallel):
+        (tmp_path / "x.log").write_text(
+            "".join(prefix + write(step).splitlines()[-1] + "\n" for step in range(9)), "utf-8"
+        )
+        (run,) = read_training_log(tmp_path / "x.log").runs
+        assert [(rank.rank, len(rank)) for rank in run.ranks] == [(3, 9)]
