@@ -144,7 +144,14 @@ class Remedy(Record):
     is_set: bool  # whether the log shows that it is set already
 
 
-def choose_remedies(causes: Sequence[str], keys: Sequence[str], said: str, *, training: bool) -> tuple[Remedy, ...]:
+def is_loading(frames: Iterable[str]) -> bool:
+    """Return whether weights were being loaded, by the files of the stack."""
+    return any(mark in frame for frame in frames for mark in load("out_of_memory")["loading"])
+
+
+def choose_remedies(
+    causes: Sequence[str], keys: Sequence[str], said: str, *, training: bool, loading: bool
+) -> tuple[Remedy, ...]:
     """Return the remedies for some causes that a job's framework allows.
 
     Args:
@@ -152,12 +159,18 @@ def choose_remedies(causes: Sequence[str], keys: Sequence[str], said: str, *, tr
         keys: Names of the job's framework and of its device, the most specific first.
         said: What the log says; it shows which settings the job has.
         training: Whether the job trains a model.
+        loading: Whether weights were being loaded, so that what a step needs does not matter yet.
     """
     said = re.sub("|".join(load("out_of_memory")["advice"]), "", said)
     found = []
     for one in load("out_of_memory")["remedies"]:
         how = next((one["how"][key] for key in (*keys, "*") if key in one["how"]), None)
-        if how is None or not (how or one.get("keyless")) or (one.get("training") and not training):
+        if (
+            how is None
+            or not (how or one.get("keyless"))
+            or (one.get("training") and not training)
+            or (one.get("running") and loading)
+        ):
             continue
         if any(cause in one["causes"] for cause in causes) and _is_allowed(one, said):
             found.append(Remedy(one["name"], how, "set" in one and re.search(one["set"], said) is not None))

@@ -22,6 +22,7 @@ from ms_tune.facts.oom import (
     choose_remedies,
     find_job,
     is_inference,
+    is_loading,
     list_words,
     match_failure,
     match_figures,
@@ -38,6 +39,7 @@ _LINES_OF_MESSAGE = 8  # a message may be wrapped, or have one figure per line
 _LINES_TO_FRAME = 60  # between the innermost frame and the message, in a log without prefixes
 _MOST_FRAMES = 256
 _MOST_FAILURES = 4096
+_PART_OF_LINE = 16 * 1024  # characters
 _MOST_SHOWN = 300  # characters of the message
 _HEAD = 2 * 1024**2  # bytes of a log in which the job's framework and settings are looked for
 _MOST_HEADS = 8  # logs
@@ -355,42 +357,24 @@ def _choose_frame(frames: Sequence[str]) -> str:
     return next(reversed(own or [frame for frame in frames if not _CORE.search(frame)]), "")
 
 
-class _LogReader:
-    """The streams of one log."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.evidence: list[str] = []
-        self.frames: list[str] = []
-        self._file_rank = parse_rank(path)
-        self._streams: dict[tuple[int | None, str], _Stream] = {}
-
-    def read(self, *, with_head: bool) -> None:
-        """Read the whole log."""
-        with reading(self.path), _open_log(self.path) as file:
-            head = with_head
-            for number, line in _find_candidates(file, self.evidence if head else None):
-                for piece in line.split("\r") if "\r" in line else (line,):
-                    rank, process, text = split_prefix(piece)
-                    label = (rank, "" if rank is not None else process)
-                    stream = self._streams.get(label)
-                    if stream is None:
-                        if len(self._streams) >= _MOST_FAILURES:
-                            continue
-                        stream = self._streams[label] = _Stream(label)
-                    stream.take(number, text)
-
-    def list_failures(self) -> list[MemoryFailure]:
-        """Return the failures of all streams."""
-        for stream in self._streams.values():
-            for found in stream.failures.values():
-                self.evidence.extend((*found.frames, found.text))
-                self.frames.extend(found.frames)
-        streams = self._streams.values()
-        return sorted(
-            chain.from_iterable(stream.list_failures(self.path, self._file_rank) for stream in streams),
-            key=lambda failure: failure.line,
-        )
+def _read_log(path: Path, *, with_head: bool) -> tuple[list[MemoryFailure], list[str], list[str]]:
+    # Return the failures of all streams of a log, what else it says about the job, and the frames of the failures.
+    streams: dict[tuple[int | None, str], _Stream] = {}
+    evidence: list[str] = []
+    with reading(path), _open_log(path) as file:
+        for number, line in _find_candidates(file, evidence if with_head else None):
+            for piece in line.split("\r") if "\r" in line else (line,):
+                short = piece if len(piece) <= 2 * _PART_OF_LINE else piece[:_PART_OF_LINE] + piece[-_PART_OF_LINE:]
+                rank, process, text = split_prefix(short)
+                label = (rank, "" if rank is not None else process)
+                if label in streams or len(streams) < _MOST_FAILURES:
+                    streams.setdefault(label, _Stream(label)).take(number, text)
+    found = [one for stream in streams.values() for one in stream.failures.values()]
+    frames = [frame for one in found for frame in one.frames]
+    evidence.extend((*frames, *(one.text for one in found)))
+    rank = parse_rank(path)
+    failures = chain.from_iterable(stream.list_failures(path, rank) for stream in streams.values())
+    return sorted(failures, key=lambda failure: failure.line), evidence, frames
 
 
 def _open_log(path: Path) -> BinaryIO:
@@ -439,11 +423,10 @@ def read_memory_failures(paths: Sequence[Path]) -> FailureReport:
     frames: list[str] = []
     files = [file for path in paths for file in find_logs(path, packed=True)]
     for place, file in enumerate(files):
-        reader = _LogReader(file)
-        reader.read(with_head=place < _MOST_HEADS)
-        failures.extend(reader.list_failures())
-        evidence.extend(reader.evidence)
-        frames.extend(reader.frames)
+        found = _read_log(file, with_head=place < _MOST_HEADS)
+        failures.extend(found[0])
+        evidence.extend(found[1])
+        frames.extend(found[2])
     failures = _drop_repeated(failures)
     if not failures:
         raise _explain_nothing(files)
@@ -490,7 +473,7 @@ def _make_report(
     if first.framework in _BELOW and first.cause is Cause.UNKNOWN:
         causes.append("outside-pool")
     inference = is_inference(job, frames)
-    remedies = choose_remedies(causes, keys, said, training=not inference)
+    remedies = choose_remedies(causes, keys, said, training=not inference, loading=is_loading(frames))
     return FailureReport(tuple(failures), job, inference, is_ordered, family, remedies)
 
 

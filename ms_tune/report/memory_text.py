@@ -473,8 +473,7 @@ def _show_failed_ranks(report: FailureReport, console: Console, *, verbose: bool
     labels = [failure.label or "–" for failure in report.failures]
     order = console.text("oom.ranks.first", rank=labels[0]) if report.is_ordered else ""
     console.write_section("oom.ranks", count=len(labels), first=order)
-    most = len(labels) if verbose else _MOST_RANKS
-    several = len({failure.path for failure in report.failures}) > 1
+    most, several = len(labels) if verbose else _MOST_RANKS, len({failure.path for failure in report.failures}) > 1
     rows = [
         [
             label,

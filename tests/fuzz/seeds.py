@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.memory.test_oom import CUDA, ENOUGH, NPU, STATISTICS, TRACEBACK
 from tests.metrics.profiles import host_bound, pipeline
 from tests.readers.samples import SMALL_RUNS, folder, log_of
 from tests.readers.training_logs import dynamic_line, megatron_log, static_line
@@ -36,7 +37,7 @@ _LISTED = ("weights", "optimizer_state", "gradients")
 @cache
 def runs() -> tuple[Mapping[str, bytes], ...]:
     """Return the files of every available run."""
-    return (*map(_files, _RUNS), {"memory_block.csv": _EMULATED}, *_training_logs(), *_profiles())
+    return (*map(_files, _RUNS), {"memory_block.csv": _EMULATED}, *_training_logs(), *_failed_logs(), *_profiles())
 
 
 def _training_logs() -> list[Files]:
@@ -48,6 +49,20 @@ def _training_logs() -> list[Files]:
     baseline = json.dumps({"time info": [9000.5, 1000.1, 1000.2], "lm loss": [3, 2, 1], "throughput": [1.0, 9.0, 9.0]})
     texts = (static, dynamic, megatron + reported + "saving checkpoint at iteration 60\n" + megatron, baseline)
     return [{"train.log": text.encode()} for text in texts]
+
+
+def _failed_logs() -> list[Files]:
+    """Return logs of runs that ran out of memory: of one rank, of several, and with words of several frameworks."""
+    torch = TRACEBACK + NPU.format(used="58.1")
+    ranks = "".join(f"[rank{rank}]: {line}\n" for rank in (0, 3) for line in torch.splitlines())
+    ray = "".join(f"(WorkerDict pid=7, ip=10.0.0.1) {line}\r\n" for line in (TRACEBACK + CUDA).splitlines())
+    texts = (
+        torch,
+        ranks,
+        ray,
+        STATISTICS.format(peak=5) + ENOUGH + "halMemAlloc failed: size=5\nexitcode  : -9 (pid: 1)\n",
+    )
+    return [{"oom.log": text.encode()} for text in texts]
 
 
 def _profiles() -> list[Files]:

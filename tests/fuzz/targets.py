@@ -21,6 +21,7 @@ from ms_tune.encode import as_json
 from ms_tune.errors import MsTuneError
 from ms_tune.footprint.report import MemoryRequest, analyse_memory
 from ms_tune.metrics.result import MetricsRequest
+from ms_tune.readers.oom_log import read_memory_failures
 from ms_tune.readers.runtime_log import read_communication_order, read_runtime_log
 from ms_tune.readers.tensors import read_tensor_list, read_tracker_graph
 from ms_tune.readers.tracker_tables import read_block_table, read_tasks
@@ -128,6 +129,18 @@ def _metrics(folder: Path) -> None:
             metrics.show_report(report, console)
 
 
+def _failures(folder: Path) -> None:
+    report = read_memory_failures([folder / "oom.log"])
+    for failure in report.failures:
+        for amount in (failure.outside_bytes, failure.available_bytes, failure.short_bytes):
+            assert amount is None or amount >= 0, "less than nothing"
+    for language in Language:
+        console = Console(language)
+        json.dumps(as_json(memory_json.failures_json(report, folder), language), allow_nan=False)
+        with redirect_stdout(io.StringIO()):
+            memory_text.show_failures(report, console, verbose=True)
+
+
 def _profile(folder: Path) -> None:
     report = analyse_profiles(folder)
     whole = sum(report.shares.values())
@@ -153,6 +166,7 @@ TARGETS: Mapping[str, Target] = {
     "tensor_list": Target(("tensors.json",), lambda folder: read_tensor_list(folder / "tensors.json")),
     "report": Target(_ALL, _report),
     "outputs": Target(_ALL, _outputs),
+    "oom_log": Target(("oom.log",), _failures),
     "training_log": Target(("train.log",), _metrics),
     "profile": Target(("trace_view.json", "step_trace_time.csv", "kernel_details.csv", "communication.json"), _profile),
 }

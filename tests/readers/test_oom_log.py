@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import wrap
@@ -177,10 +178,13 @@ def test_every_figure_of_a_message(tmp_path: Path) -> None:
         ("Call rtMalloc fail, purpose: page caching, type = 2, size:4097, device_id:0", "driver", "unknown", 4097, ""),
         ("Failed to allocate resource[DeviceMemory] with info [size:4098]. Reason: Memory resources are exhausted.", "hccl", "unknown", 4098, ""),
         ("Allocation_Failure(EI0007): Failed to allocate resource[qp] with info [aicpu rank:7]. Reason: Memory resources are exhausted.", "hccl", "not-memory", None, "qp"),
+        ("Device memory isn't enough and alloc failed, actor name: kernel_graph_0, alloc size:4101", "mindspore", "unknown", 4101, "kernel_graph_0"),
+        ("AllocDeviceMemByEagerFree failed, alloc_size : 0.", "mindspore", "unknown", None, ""),
         ("NPU out of memory. Tried to allocate more than 1EB memory.", "torch_npu", "not-memory", None, ""),
         ("CUDA out of memory. Tried to allocate more than 1EB memory.", "torch", "not-memory", None, ""),
         ("RuntimeError: CUDA error: out of memory", "cuda", "unknown", None, ""),
         ("Task was killed due to the node running low on memory.", "ray", "host", None, ""),
+        ("OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory.", "ray", "host", None, ""),
         ("(raylet) 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed", "ray", "host", None, ""),
         ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4099 bytes. Error code 12", "torch", "host", 4099, ""),
         ("Unable to allocate 1.50 GiB for an array with shape (2, 2)", "python", "host", 3 * GIB // 2, ""),
@@ -199,6 +203,14 @@ def test_the_words(  # noqa: PLR0913, PLR0917 - a table
     assert (found.framework, found.cause, found.wanted_bytes, found.operator, found.line) == (
         *(framework, cause, wanted, operator, 3),
     )
+
+
+def test_rays_figures_are_on_the_next_line(tmp_path: Path) -> None:
+    text = "1 worker(s) were killed due to the node running low on memory.\nMemory on the node (IP: 10.0.0.1, ID: d4) was\n"
+    found = first(
+        tmp_path, f"{text}109.50GB / 121.50GB (0.902205), which exceeds the memory usage threshold of 0.900000.\n"
+    )
+    assert (found.cause, found.used_bytes, found.limit_bytes) == ("host", 219 * GIB // 2, 243 * GIB // 2)
 
 
 def test_a_message_that_is_wrapped(tmp_path: Path) -> None:
@@ -298,6 +310,9 @@ def test_failed_ranks(tmp_path: Path) -> None:
     assert report.is_ordered
     found = read(tmp_path, SHORT + "\n" + other)
     assert [one.device for one in found.failures] == [0, 5]
+    words = "Failed to allocate resource[qp] with info [aicpu rank:{rank},localUserrank:9]. Reason: Memory resources are exhausted.\n"
+    found = read(tmp_path, words.format(rank=9) + words.format(rank=15))
+    assert [one.rank for one in found.failures] == [9, 15]
     ray = (
         "".join(f"(Worker pid={pid}) {SHORT}\n" for pid in (1, 2)) + f"ray.exceptions.RayTaskError: (pid=1)\n{SHORT}\n"
     )
@@ -353,6 +368,10 @@ def test_remedies_are_written_in_the_jobs_own_keys(tmp_path: Path, said: str, na
         ("vllm serve X --gpu-memory-utilization 0.6", "--gpu-memory-utilization"),
         ('  File "/x/generation/utils.py", line 3, in generate', "checkpoint"),
         ("HCCL_BUFFSIZE=100", "HCCL_BUFFSIZE"),
+        (
+            '  File "/x/site-packages/transformers/modeling_utils.py", line 4415, in _load_pretrained_model',
+            "batch_size",
+        ),
     ],
 )
 def test_nothing_is_suggested_that_is_set_or_that_the_job_cannot_use(tmp_path: Path, said: str, missing: str) -> None:
@@ -447,6 +466,12 @@ def test_nothing_failed(tmp_path: Path, text: str, hint: str) -> None:
         read(tmp_path, text)
     said = [caught.value.message, caught.value.hint]
     assert hint in " ".join(render(one, Language.EN) for one in said if one is not None)
+
+
+def test_a_line_of_a_megabyte_takes_no_time(tmp_path: Path) -> None:
+    began = time.process_time()
+    assert first(tmp_path, "rtMalloc fail alloc " * 50_000 + SHORT).short_bytes == 3 * GIB // 4
+    assert time.process_time() - began < 5
 
 
 def test_the_same_without_polars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
