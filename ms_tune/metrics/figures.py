@@ -372,7 +372,7 @@ def check_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterat
             "few-steps", msg("metrics.problem.few", count=times.count), msg("metrics.problem.few.hint")
         )
     yield from _check_form(steps, times)
-    if times.averaged_over > 1 and "interval" not in steps.form.notes:
+    if times.median is not None and times.averaged_over > 1 and "interval" not in steps.form.notes:
         yield Diagnostic.note("averaged-steps", msg("metrics.problem.averaged", count=times.averaged_over))
     batches = sorted({*steps.batch} - {0})
     if len(batches) > 1:
@@ -383,9 +383,9 @@ def check_run(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterat
 
 
 def _check_form(steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
-    if steps.form.whole_ms:
+    if times.median is not None and steps.form.whole_ms:
         yield Diagnostic.note("coarse-clock", msg("metrics.problem.whole-ms"))
-    elif steps.form.unit >= 1:
+    elif times.median is not None and steps.form.unit >= 1:
         yield Diagnostic.note("coarse-clock", msg("metrics.problem.whole-s", seconds=f"{times.resolution:.2g}"))
     for name in steps.form.notes:
         yield Diagnostic.note(name, msg(f"metrics.trap.{name}"))

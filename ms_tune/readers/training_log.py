@@ -55,6 +55,7 @@ _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _MOST_LAYOUTS = 20_000  # layouts to keep; a log has some dozen
 _LONGEST = 4096  # bytes of a line; the layouts of longer ones are not kept
 _MOST_WAITING = 20_000  # steps
+_OF_BARS = ("elapsed", "number", "total")  # values of a progress bar
 _MILLISECONDS = 1000
 _SAME_LOSS = 1e-3  # relative difference of one loss that two ranks report
 _ENOUGH = 64 * 1024**2  # bytes after which only lines of trainers that were met are searched
@@ -139,7 +140,7 @@ class _Bar:
         self._used: tuple[bytes, bytes] = (b"", b"")
         self._number = self._stride = 0
 
-    def read_values(self) -> dict[str, bytes]:
+    def read_values(self) -> tuple[tuple[str, ...], tuple[bytes, ...]]:
         """Return counter, total and clock of the step that is being logged; only a counter without a bar."""
         total, before = self._used
         if total not in self.seen or self.seen[total][0] == before:
@@ -149,11 +150,11 @@ class _Bar:
             number, clock = self.seen[total]
             self._used = (total, number)
             self._stride, self._number = max(int(number) - self._number, 1), int(number)
-            return {"number": number, "total": total, "elapsed": clock}
+            return _OF_BARS, (clock, number, total)
         # The bar was not drawn again since the last line, or the log lacks one.
         self._number += max(self._stride, 1)
-        found = {"number": b"%d" % self._number}
-        return found | ({"total": total, "elapsed": b"nan"} if total else {})
+        number = b"%d" % self._number
+        return (_OF_BARS, (b"nan", number, total)) if total else (("number",), (number,))
 
 
 class _TrainingLogReader:
@@ -196,6 +197,7 @@ class _TrainingLogReader:
         needles = self._needles
         lines = find_likely_lines(body, first, needles)
         known, kind, rows, numbers = self._layouts, self._kind, self._rows, self._lines
+        bars = self._bar.seen
         for number, line, whole in lines:
             layout = known.get(line.translate(_DIGITS), _UNKNOWN)
             if layout is _SKIPPED:
@@ -203,6 +205,10 @@ class _TrainingLogReader:
             if layout is not None and layout[0] is kind and whole:
                 rows.append(layout[1](line))
                 numbers.append(number)
+            elif layout is not None and layout[0].names is _OF_BARS and whole:
+                clock, counter, total = layout[1](line)
+                bars.pop(total, None)
+                bars[total] = (counter, clock)
             elif layout is not _UNKNOWN or any(needle in line for needle in needles):
                 self._read_other_line(number, line, whole=whole)
                 kind, rows, numbers = self._kind, self._rows, self._lines
@@ -230,7 +236,8 @@ class _TrainingLogReader:
         if found is None and not self._may_matter(line):
             found = _SKIPPED
         elif found is not None:
-            found = (self._kinds.setdefault((found[0].form.name, found[0].names), found[0]), found[1])
+            kind = self._kinds.setdefault((found[0].form.name, found[0].names), found[0])
+            found = (kind._replace(names=_OF_BARS) if kind.form.role == "bar" else kind, found[1])
         if len(self._layouts) >= _MOST_LAYOUTS:
             self._layouts.clear()
         if len(line) <= _LONGEST:
@@ -244,8 +251,11 @@ class _TrainingLogReader:
 
     def _read_other_line(self, number: int, line: bytes, *, whole: bool) -> None:
         if b"\r" in line.rstrip(b"\r"):  # a progress bar that was drawn again and again
-            for part in line.split(b"\r"):
-                if part.strip():
+            parts = line.split(b"\r")
+            totals = [*map(_total_of_bar, parts), b""]
+            for place, part in enumerate(parts):
+                # Of a bar that was drawn several times in turn, the last time counts.
+                if (not totals[place] or totals[place] != totals[place + 1]) and part.strip():
                     self._read_other_line(number, part, whole=whole)
             return
         layout = self._layout_for(line) if whole else None
@@ -257,7 +267,7 @@ class _TrainingLogReader:
             self._add_row(layout[0].form, layout[0].names, layout[1](line), number)
 
     def _begin_kind(self, form: StepForm, names: tuple[str, ...]) -> None:
-        kind = self._kinds.setdefault((form.name, names), LineKind(form, names))
+        kind = self._kinds.get((form.name, names)) or self._kinds.setdefault((form.name, names), LineKind(form, names))
         if kind is not self._kind:
             self.place_batch()
             self._kind = kind
@@ -267,10 +277,8 @@ class _TrainingLogReader:
             self._read_addition(form, dict(zip(names, values, strict=False)))
             return
         if "number" not in names:
-            added = self._bar.read_values()
-            row = dict(zip(names, values, strict=False)) | added
-            names = tuple(sorted(row))
-            values = tuple(row[name] for name in names)
+            of_bar, more = self._bar.read_values()
+            names, values = names + of_bar, values[: len(names)] + more
         self._begin_kind(form, names)
         self._rows.append(values)
         self._lines.append(line)
@@ -528,6 +536,12 @@ def _repeats_step(steps: RankSteps, first: Mapping[str, Sequence[float]], number
         if theirs is not None and mine == mine and theirs[0] == theirs[0]:  # noqa: PLR0124 - both are known
             return math.isclose(mine, theirs[0], rel_tol=doubt)
     return True
+
+
+def _total_of_bar(part: bytes) -> bytes:
+    # `/300` of `3%|# | 10/300 [00:41<20:32, 4.10s/it]`
+    end = part.find(b" [") if b"%|" in part else -1
+    return part[part.rfind(b"/", 0, end) : end] if end > 0 else b""
 
 
 def _take_rows(columns: Columns, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:

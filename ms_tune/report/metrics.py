@@ -286,7 +286,7 @@ def _other_rows(run: RunMetrics, console: Console) -> Iterator[tuple[str, str, s
         reserved = max(one.max_reserved for one in run.memory)
         value = console.text(
             "metrics.show.memory.value",
-            allocated=gib(most.max_allocated),
+            allocated=gib(most.max_allocated) if most.max_allocated else "-",
             rank=most.rank,
             reserved=gib(reserved) if reserved else "-",
         )
@@ -382,8 +382,8 @@ def _run_json(run: RunMetrics) -> dict[str, object]:
         "memory": [
             {
                 "rank": one.rank,
-                "allocated_bytes": one.allocated,
-                "max_allocated_bytes": one.max_allocated,
+                "allocated_bytes": one.allocated or None,
+                "max_allocated_bytes": one.max_allocated or None,
                 "reserved_bytes": one.reserved or None,
                 "max_reserved_bytes": one.max_reserved or None,
             }

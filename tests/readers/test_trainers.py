@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from datetime import timedelta
 from importlib.util import find_spec
 from statistics import median
@@ -16,6 +18,7 @@ from ms_tune.cli.main import main
 from ms_tune.errors import TraceError
 from ms_tune.readers.step_lines import step_forms
 from ms_tune.readers.training_log import read_training_log
+from tests.dryrun.machine import needs_mindformers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,7 +185,72 @@ def test_all_forms_have_a_trainer_here() -> None:
     assert {form.name for form in step_forms()} == here
 
 
+_CALLBACKS = """
+from types import SimpleNamespace
+import numpy
+import mindspore
+from mindspore.train.callback import LossMonitor, TimeMonitor
+from mindformers.core.callback import callback
+from mindformers.pynative.callback import loss_callback
+
+class Parameters(dict):
+    __getattr__ = dict.__getitem__
+
+loss, time = LossMonitor(), TimeMonitor(data_size=2)
+for epoch in (1, 2):
+    of = Parameters(cur_epoch_num=epoch, batch_num=2, dataset_sink_mode=False, mode="train")
+    context = SimpleNamespace(original_args=lambda: of)
+    time.epoch_begin(context)
+    for step in (1, 2):
+        of |= {"cur_step_num": epoch * 2 + step - 2, "net_outputs": mindspore.Tensor(2.5 - epoch / 4, mindspore.float32)}
+        loss.step_end(context)
+    time.epoch_end(context)
+print("MindFormers")
+shown = SimpleNamespace(info=lambda text, *more: print(text % more if more else text), warning=print)
+callback.logger = loss_callback.logger = shown
+monitor = SimpleNamespace(learning_rate=1e-5, mf_calculated=True, full_model_flops=8e14, device_num=8, tensor_writer=None,
+                          print_separate_loss=False, print_warning_flag=False, global_batch_size=8)
+sizes = (1, 2, 0.5, 3, 100, 2.345, 1234.5, True, 65536.0, 10, 3.0, numpy.array([1.5]), None, None, None, None)
+callback.MFLossMonitor.print_output_info(monitor, Parameters(dataset_sink_mode=True), *sizes)
+print("dynamic graph")
+for step in (3, 4):
+    info = dict(cur_step=step, max_steps=100, loss=2.345, step_time=1234, learning_rate=1e-5, throughput=99.5)
+    loss_callback.LossCallback._print_log(monitor, info)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.mindspore
+@needs_mindformers
+def test_the_callbacks_of_mindspore_and_mindformers_themselves(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _CALLBACKS]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", check=True, timeout=120
+    )
+    shown, _, rest = done.stdout.partition("MindFormers\n")
+    steps = read(tmp_path, shown)
+    assert (steps.form.name, list(steps.number), list(steps.loss)) == (
+        "mindspore",
+        [1, 2, 3, 4],
+        [2.25, 2.25, 2.0, 2.0],
+    )
+    assert len({*steps.seconds}) == 2
+    static, _, dynamic = rest.partition("dynamic graph\n")
+    steps = read(tmp_path, static)
+    assert (steps.form.name, steps.seconds[0], steps.loss[0], steps.tflops[0]) == ("mindformers", 1.234, 2.345, 648.036)
+    assert (steps.rate[0], steps.troubles["overflow"].count) == (0.5, 1)
+    steps = read(tmp_path, dynamic)  # without a norm, which is printed as NaN
+    assert (steps.form.name, len(steps), steps.tflops[0], steps.troubles) == ("mindformers-pynative", 2, 99.5, {})
+
+
 class TestTraps:
+    def test_mindspore_stops_at_a_loss_that_is_nan(self, tmp_path: Path) -> None:
+        text = (
+            "".join(map(mindspore, range(9)))
+            + "ValueError: In epoch: 1 step: 10, loss is NAN or INF, training process\n"
+        )
+        assert read(tmp_path, text).troubles["nan"].lasting == 1
+
     def test_nanogpts_share_is_of_an_a100(self, tmp_path: Path) -> None:
         steps = read(tmp_path, "".join(map(nanogpt, range(25))))
         assert steps.tflops[24] == pytest.approx(0.3525 * 312)
@@ -207,6 +275,9 @@ class TestTraps:
         other = "Loading checkpoint shards: 100%|███| {}/4 [00:0{}<00:00,  1.50s/it]\n"
         text = "".join(other.format(part, part) for part in range(5))
         bars = ["\n".join(hugging_face(step).split("\r")) for step in range(25)]
+        bars[5] = (
+            "\r".join(bars[5].splitlines()[:1] * 3 + [" 50%|██  | 4/10 [00:04<00:09,  1.00s/it]"] * 2) + "\n" + bars[5]
+        )
         evaluation = "".join(f" 50%|██  | {part}/10 [00:0{part}<00:09,  1.00s/it]\n" for part in range(1, 10))
         steps = read(tmp_path, text + "".join(bars[:12]) + evaluation + "".join(bars[12:]))
         assert list(steps.number) == [*range(1, 26)]
