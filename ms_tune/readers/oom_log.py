@@ -228,14 +228,16 @@ class _Stream:
 
     def take(self, number: int, text: str) -> None:
         """Process a line without its prefix."""
-        if found := _RANK_ID.search(text):
-            self.rank_id, self.rank_line = int(found[1]), number
-        if "Traceback (most" in text:
+        if "raceback (most" in text:
             self.waits_for_frames = self.waits_for_frames and not self._has_frames()
             self.frames.clear()
-        if frame := _FRAME.search(text):
-            self._add_frame(number, f"{frame['file'] or frame['path']}:{frame['line']}")
-            return
+        if "File " in text:
+            for frame in _FRAME.finditer(text):
+                self._add_frame(number, f"{frame['file'] or frame['path']}:{frame['line']}")
+        if "emory" not in text and (self.frame_line == number or "raceback (most" in text):
+            return  # else it is a whole traceback with its message, in a log of one object a line
+        if "RankID:" in text and (found := _RANK_ID.search(text)):
+            self.rank_id, self.rank_line = int(found[1]), number
         match = match_failure(text)
         if self.last is not None and number <= self.last.line + _LINES_OF_MESSAGE:
             match = self._continue(text, match)
@@ -362,13 +364,19 @@ def _read_log(path: Path, *, with_head: bool) -> tuple[list[MemoryFailure], list
     streams: dict[tuple[int | None, str], _Stream] = {}
     evidence: list[str] = []
     with reading(path), _open_log(path) as file:
-        for number, line in _find_candidates(file, evidence if with_head else None):
+        open_until = 0  # the last line that may continue a message
+        for number, line, has_word in _find_candidates(file, evidence if with_head else None):
+            if not has_word and number > open_until:
+                continue
             for piece in line.split("\r") if "\r" in line else (line,):
                 short = piece if len(piece) <= 2 * _PART_OF_LINE else piece[:_PART_OF_LINE] + piece[-_PART_OF_LINE:]
                 rank, process, text = split_prefix(short)
                 label = (rank, "" if rank is not None else process)
                 if label in streams or len(streams) < _MOST_FAILURES:
-                    streams.setdefault(label, _Stream(label)).take(number, text)
+                    stream = streams.setdefault(label, _Stream(label))
+                    stream.take(number, text)
+                    if stream.last is not None and stream.last.line == number:
+                        open_until = number + _LINES_OF_MESSAGE
     found = [one for stream in streams.values() for one in stream.failures.values()]
     frames = [frame for one in found for frame in one.frames]
     evidence.extend((*frames, *(one.text for one in found)))
@@ -386,8 +394,8 @@ def _open_log(path: Path) -> BinaryIO:
     return cast("BinaryIO", gzip.open(path))
 
 
-def _find_candidates(file: BinaryIO, evidence: list[str] | None) -> Iterator[tuple[int, str]]:
-    # Yield the lines with one of the words, each with the lines that may continue it.
+def _find_candidates(file: BinaryIO, evidence: list[str] | None) -> Iterator[tuple[int, str, bool]]:
+    # Yield the lines with one of the words, each with the lines that may continue it, and whether they have a word.
     words = tuple(dict.fromkeys((*_WORDS, *list_words())))
     polars = load_polars()
     pattern = re.compile("|".join(map(re.escape, words)))
@@ -405,15 +413,14 @@ def _find_candidates(file: BinaryIO, evidence: list[str] | None) -> Iterator[tup
             hits = polars.Series(low.split("\n")).str.contains_any(words).arg_true().to_list()
         else:
             hits = [row for row, line in enumerate(low.split("\n")) if pattern.search(line)]
-        end = rest
-        for row in range(rest):
-            if row < len(lines):
-                yield first + row, lines[row]
-        for hit in hits:
-            for row in range(max(hit, end), min(hit + _LINES_OF_MESSAGE + 1, len(lines))):
-                yield first + row, lines[row]
-            end = max(end, hit + _LINES_OF_MESSAGE + 1)
-        rest = max(0, end - len(lines) + 1)
+        begin = 0
+        for hit in (*hits, len(lines)):
+            for row in range(begin, min(rest, hit, len(lines))):
+                yield first + row, lines[row], False
+            if hit < len(lines):
+                yield first + hit, lines[hit], True
+                begin, rest = hit + 1, hit + 1 + _LINES_OF_MESSAGE
+        rest = max(0, rest - len(lines) + 1)
 
 
 def read_memory_failures(paths: Sequence[Path]) -> FailureReport:

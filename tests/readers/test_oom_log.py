@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -466,6 +467,12 @@ def test_nothing_failed(tmp_path: Path, text: str, hint: str) -> None:
         read(tmp_path, text)
     said = [caught.value.message, caught.value.hint]
     assert hint in " ".join(render(one, Language.EN) for one in said if one is not None)
+
+
+def test_a_log_of_one_object_a_line(tmp_path: Path) -> None:
+    text = json.dumps({"log": f"Traceback (most recent call last):\n{FRAME}{LIBRARIES[0]}{SHORT}", "stream": "stderr"})
+    found = first(tmp_path, f'{{"log": "start"}}\n{text}\n')
+    assert (found.where, found.line, found.cause) == ("/job/train.py:30", 2, "shortage")
 
 
 def test_a_line_of_a_megabyte_takes_no_time(tmp_path: Path) -> None:
