@@ -75,7 +75,7 @@ class StepCurve(Record):
     """Steps for a picture: at most a few hundred, evenly chosen, and all slow ones."""
 
     step: tuple[int, ...]
-    seconds: tuple[float, ...]
+    seconds: tuple[float | None, ...]
     loss: tuple[float | None, ...]
 
 

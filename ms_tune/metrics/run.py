@@ -332,8 +332,10 @@ def _thin_curve(steps: RankSteps, kept: set[int]) -> StepCurve:
     places = [place for place in range(len(steps)) if place % every == 0 or steps.number[place] in kept]
     return StepCurve(
         tuple(steps.number[place] for place in places),
-        tuple(steps.seconds[place] for place in places),
-        tuple(steps.loss[place] if math.isfinite(steps.loss[place]) else None for place in places),
+        *(
+            tuple(column[place] if math.isfinite(column[place]) else None for place in places)
+            for column in (steps.seconds, steps.loss)
+        ),
     )
 
 

@@ -175,6 +175,7 @@ class _TrainingLogReader:
         self._latest: RankSteps | None = None
         self._early: dict[int, LoggedMemory] = {}  # memory reports that precede a run's first step
         self._bar = _Bar()
+        self._epoch_seen = 0  # steps before the latest line of TimeMonitor
         self._epoch_time: bytes | None = None  # of a line of TimeMonitor before its line of LossMonitor
 
         self._layouts: dict[bytes, _Layout | None] = {}  # by the line with all digits replaced by 0
@@ -306,10 +307,13 @@ class _TrainingLogReader:
 
     def _end_epoch(self, time: bytes) -> None:
         # MindSpore's TimeMonitor: the average of the steps since its last line, or, if it precedes LossMonitor, of the next.
-        waits = self._kind.form.name == "mindspore"
+        precedes = self._epoch_time is not None
         self.place_batch()
         steps = next((writer.latest for (_, name), writer in self._writers.items() if name == "mindspore"), None)
-        if steps is None or not (waits and self._fill_times(steps, time)):
+        seen, self._epoch_seen = self._epoch_seen, steps.seen if steps else 0
+        if steps is not None and steps.seen > seen and not precedes:
+            self._fill_times(steps, time)
+        else:
             self._place_epoch(steps)
             self._epoch_time = time
 
@@ -322,12 +326,11 @@ class _TrainingLogReader:
             self._add_row(form, ("milliseconds", "number"), (time, number), 0)
             self.place_batch()
 
-    def _fill_times(self, steps: RankSteps, time: bytes) -> bool:
+    def _fill_times(self, steps: RankSteps, time: bytes) -> None:
         place = len(steps) - 1
         while place >= 0 and math.isnan(steps.seconds[place]):
             steps.seconds[place] = float(time) / _MILLISECONDS
             place -= 1
-        return place < len(steps) - 1
 
     def place_batch(self) -> None:
         """Add the rows that wait to their runs."""

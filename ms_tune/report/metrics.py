@@ -442,9 +442,9 @@ def report_html(report: MetricsReport, language: Language) -> str:
 
 def _html_curves(run: RunMetrics, console: Console) -> Iterator[str]:
     curve = run.curve
-    steps = list(zip(curve.step, curve.seconds, strict=True))[1:]
-    losses = [(step, loss) for step, loss in zip(curve.step, curve.loss, strict=True) if loss is not None]
-    for name, points, colour in (("step", steps, _TIME), ("loss", losses, _LOSS)):
+    for name, column, colour in (("step", curve.seconds[1:], _TIME), ("loss", curve.loss, _LOSS)):
+        places = curve.step[len(curve.step) - len(column) :]
+        points = [(step, value) for step, value in zip(places, column, strict=True) if value is not None]
         if len(points) > 1:
             label = console.text(f"metrics.show.{name}")
             yield _svg_curve(points, label, colour)

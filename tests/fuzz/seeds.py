@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tests.memory.test_oom import CUDA, ENOUGH, NPU, STATISTICS, TRACEBACK
 from tests.metrics.profiles import host_bound, pipeline
 from tests.readers.samples import SMALL_RUNS, folder, log_of
+from tests.readers.test_trainers import TRAINERS
 from tests.readers.training_logs import dynamic_line, megatron_log, static_line
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def _training_logs() -> list[Files]:
     megatron = megatron_log([9000, *range(1000, 1060)], tflops=100.0)
     reported = "[Rank 0] (after 1 iterations) memory (MB) | allocated: 1.5 | max allocated: 2.5 | reserved: 3.0 | max reserved: 4.0\n"
     baseline = json.dumps({"time info": [9000.5, 1000.1, 1000.2], "lm loss": [3, 2, 1], "throughput": [1.0, 9.0, 9.0]})
-    texts = (static, dynamic, megatron + reported + "saving checkpoint at iteration 60\n" + megatron, baseline)
+    texts = [static, dynamic, megatron + reported + "saving checkpoint at iteration 60\n" + megatron, baseline]
+    texts += ["".join(map(write, range(20))) for write, _, _ in TRAINERS]
     return [{"train.log": text.encode()} for text in texts]
 
 

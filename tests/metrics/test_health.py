@@ -166,6 +166,13 @@ class TestRuns:
         (run,) = json.loads(capsys.readouterr().out)["runs"]
         assert run["health"] == {"state": "broken", "findings": ["nan-loss"]}
 
+    def test_a_time_that_is_not_logged_is_null(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        log = tmp_path / "x.log"
+        log.write_text("".join(f"{{'loss': 2.5, 'epoch': {step}}}\n" for step in range(9)), "utf-8")
+        assert main(["metrics", str(log), "--json", "--html", str(tmp_path / "x.html")]) == 0
+        (run,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["runs"]
+        assert (run["step_seconds"]["first"], run["curve"]["seconds"]) == (None, [None] * 9)
+
     def test_linearity_without_batch_sizes_says_why(self, tmp_path: Path) -> None:
         log = tmp_path / "x.log"
         log.write_text("".join(f"iter {step}: loss 2.5, time 9.00ms, mfu 1.00%\n" for step in range(9)), "utf-8")

@@ -301,6 +301,8 @@ class TestTraps:
         assert (list(steps.number), list(steps.seconds)) == ([*range(1, 7)], [0.1, 0.1, 0.2, 0.2, 0.3, 0.3])
         steps = read(tmp_path, "".join(time.format(200.0, 100.0 * one) for one in (1, 2)))
         assert (list(steps.number), list(steps.seconds)) == ([1, 2], [0.1, 0.2])
+        stamped = "".join(map(mindspore, range(5))) + time.format(200.0, 100.0)
+        assert list(read(tmp_path, stamped).number) == [1, 2, 3, 4, 5]
         steps = read(tmp_path, "".join(time.format(200.0, 100.0 * one) + epoch.format(one) for one in (1, 2)))
         assert (list(steps.number), list(steps.seconds)) == ([1, 2, 3, 4], [0.1, 0.1, 0.2, 0.2])
 
