@@ -245,7 +245,7 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs)
         counted_otherwise=_other_conventions(given.job, convention, figures),
         losses=(losses[0], losses[-1]) if losses else None,
         memory=tuple(run.memory[rank] for rank in sorted(run.memory)) or _logged_memory(steps),
-        health=tuple(check_health(run, steps, times)),
+        health=tuple(check_health(run, _choose_watched_rank(run, steps), times)),
         about_steps=tuple(check_run(run, steps, times)),
         impossible=tuple(find_impossible_figures(steps.form, inputs, rate, fastest, ascend=ascend)),
         mean_seconds=step_seconds if times.median is None else None,
@@ -316,6 +316,14 @@ def _choose_main_rank(run: LoggedTraining) -> RankSteps:
         )
 
     return max(run.ranks, key=completeness)
+
+
+def _choose_watched_rank(run: LoggedTraining, main: RankSteps) -> RankSteps:
+    # Only the last stage knows the loss, and may log a step less than the others when it fails.
+    def concern(steps: RankSteps) -> tuple[int, int]:
+        return sum(trouble.count for trouble in steps.troubles.values()), sum(map(eq, steps.loss, steps.loss))
+
+    return max((main, *run.ranks), key=concern)
 
 
 def _compare_ranks(run: LoggedTraining) -> Ranks:

@@ -13,7 +13,7 @@ from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
 from ms_tune.metrics.health import are_dependent, find_trend
 from ms_tune.metrics.result import MetricsRequest
-from tests.readers.training_logs import megatron_line, megatron_log, static_line
+from tests.readers.training_logs import dynamic_line, megatron_line, megatron_log, static_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,6 +155,14 @@ class TestRuns:
         assert main(["metrics", str(tmp_path / "train.log")]) == 0
         assert capsys.readouterr().out.startswith("metrics: suspicious: train.log: restarts: 1")
         assert main(["metrics", str(report_of(tmp_path, broken).runs[0].source)]) == 1
+
+    def test_the_last_stage_knows_the_loss(self, tmp_path: Path) -> None:
+        for rank in (0, 1):
+            lines = [dynamic_line(step, 100, last=rank == 1) for step in range(1, 11 - rank)]
+            text = "".join(lines[:6]) + "".join(lines[6:]).replace(f"{2.5:10.6f}", "       nan")
+            (tmp_path / f"worker_{rank}.log").write_text(text, "utf-8")
+        (run,) = measure_runs(tmp_path).runs
+        assert (run.steps, run.is_broken, run.health[0].location.line) == (10, True, 7)
 
     def test_a_comparison_with_a_broken_run_says_so(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         good, bad = tmp_path / "good.log", tmp_path / "bad.log"
