@@ -59,7 +59,7 @@ _OF_BARS = ("elapsed", "number", "total")  # values of a progress bar
 _MILLISECONDS = 1000
 _SAME_LOSS = 1e-3  # relative difference of one loss that two ranks report
 _ENOUGH = 64 * 1024**2  # bytes after which only lines of trainers that were met are searched
-_OF_GPUS, _OF_NPUS = (b"nccl", b"cuda"), (b"npu", b"ascend", b"hccl")
+_OF_GPUS, _OF_NPUS = (b"nccl", b"cuda", b"rocm", b"hip mem"), (b"npu", b"ascend", b"hccl")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
 _NONE = LineKind(table_form(""), ())
 _UNKNOWN: _Layout = (_NONE._replace(), lambda _line: ())
@@ -149,8 +149,11 @@ class _Bar:
         if total in self.seen and self.seen[total][0] != before:
             number, clock = self.seen[total]
             self._used = (total, number)
-            self._stride, self._number = max(int(number) - self._number, 1), int(number)
-            return _OF_BARS, (clock, number, total)
+            step, stride = int(number), max(self._stride, 1)
+            if self._number - stride < step <= self._number:  # it is drawn after the line, and shows the step before
+                step = self._number + stride
+            self._stride, self._number = max(step - self._number, 1), step
+            return _OF_BARS, (clock, b"%d" % step, total)
         # The bar was not drawn again since the last line, or the log lacks one.
         self._number += max(self._stride, 1)
         number = b"%d" % self._number

@@ -282,6 +282,11 @@ class TestTraps:
         steps = read(tmp_path, text + "".join(bars[:12]) + evaluation + "".join(bars[12:]))
         assert list(steps.number) == [*range(1, 26)]
 
+    def test_a_bar_that_is_drawn_after_each_line(self, tmp_path: Path) -> None:
+        lines = [hugging_face(step).split("\r") for step in range(25)]
+        steps = read(tmp_path, "".join(f"{line}{bar}\n" for bar, _, line in lines))
+        assert (list(steps.number), median(steps.seconds[2:])) == ([*range(1, 26)], 2.0)
+
     def test_a_log_of_dicts_alone_has_counters_and_the_mean_of_its_last_line(self, tmp_path: Path) -> None:
         log = tmp_path / "x.log"
         text = "".join(f"{{'loss': {loss}, 'grad_norm': 1.5, 'epoch': 0.1}}\n" for loss in LOSSES)
