@@ -6,7 +6,7 @@ by a rank or follows from the sizes; activations come from :mod:`ms_tune.estimat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,8 @@ from ms_tune.estimate.memory import (
     logits_bytes,
     megatron_activations,
 )
-from ms_tune.estimate.persistent import stage_weights
+from ms_tune.estimate.persistent import WeightBytes, stage_weights
+from ms_tune.records import Record
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -87,31 +88,60 @@ class MegatronModel:
         return found
 
 
-def megatron_stage(config: TrainingConfig, stage: Stage, in_flight: Sequence[int], *, fused: bool) -> StageEstimate:
+class LoraAdapter(Record):
+    """The low-rank matrices that LoRA adds to projections."""
+
+    rank: int
+    targets: tuple[str, ...]  # names of the projections (``--lora-target-modules``)
+
+
+class MegatronOptions(Record):
+    """Options of a program that change its memory, in addition to its training config."""
+
+    fused: bool  # gate and product of the feed-forward block are one operator, or it has no gate
+    adapter: LoraAdapter | None = None  # only these matrices are trained
+    reference: bool = False  # weights of a second, frozen model (DPO)
+    reuses_copies: bool = False  # ``--reuse-fp32-param``
+    swap_parts: int = 0  # ``--swap-optimizer``: parts in which optimizer state comes to the device; 0 if it stays there
+
+
+def megatron_stage(
+    config: TrainingConfig, stage: Stage, in_flight: Sequence[int], options: MegatronOptions
+) -> StageEstimate:
     """Estimate the peak memory of a stage."""
     parallel = config.parallelism
     widths = widths_of_shape(config.shape)
     tokens = config.shape.seq_length * config.batch.micro_batch_size // parallel.context
     share = RankShare(tokens, parallel.tensor, parallel.sequence, parallel.context, parallel.expert)
     layers = [
-        LiveLayers(megatron_activations(widths, share, experts=layer.experts, fused=fused), flying, full=layer.full)
+        LiveLayers(
+            megatron_activations(widths, share, experts=layer.experts, fused=options.fused, recomputed=layer.select),
+            flying,
+            full=layer.full,
+        )
         for chunk, flying in zip(stage.chunks, in_flight, strict=True)
         for layer in chunk.layers
     ]
     logits = logits_bytes(widths, share, in_place=True) if stage.number == stage.stages - 1 else 0
-    return estimate_stage(stage.number, stage.layers, _persistent_bytes(config, stage), layers, logits)
+    lasting, step = _persistent_bytes(config, stage, options)
+    found = estimate_stage(stage.number, stage.layers, lasting, layers, logits)
+    # Optimizer state that is swapped in comes when activations are gone.
+    return found._replace(transient_bytes=max(found.transient_bytes, step - found.activation_bytes))
 
 
-def _persistent_bytes(config: TrainingConfig, stage: Stage) -> int:
+def _persistent_bytes(config: TrainingConfig, stage: Stage, options: MegatronOptions) -> tuple[int, int]:
+    # Return what stays for the whole run, and what the optimizer's step needs in addition.
     weights = list(stage_weights(config, stage))
     counted = sum(one.size for one in weights)
+    trained = weights if options.adapter is None else list(_adapter_weights(config, stage, options.adapter))
     ranks = config.optimizer.shards or 1
+    of_trained = sum(one.size for one in trained)
     model = MegatronModel(
-        weights=counted * config.precision.parameters.bytes,
-        trained=counted,
-        experts=sum(one.size for one in weights if one.experts),
+        weights=(counted + (0 if trained is weights else of_trained)) * config.precision.parameters.bytes,
+        trained=of_trained,
+        experts=sum(one.size for one in trained if one.experts),
         data=ranks,
-        expert_data=max(1, ranks * config.parallelism.tensor // config.parallelism.expert),
+        expert_data=max(1, _expert_ranks(config, ranks)),
         distributed=config.optimizer.distributed,
         float32_gradients=config.precision.gradients is DType.FLOAT32,
         mixed=config.precision.mixed,
@@ -121,4 +151,36 @@ def _persistent_bytes(config: TrainingConfig, stage: Stage) -> int:
     found = model.theory()
     if "optimizer_state" not in found:
         raise UnsupportedError(msg("check.script.otherwise", argument="--optimizer"))
-    return sum(found.values())
+    state = found.pop("optimizer_state")
+    if config.precision.mixed and config.precision.gradients is not DType.FLOAT32:  # the step keeps its float32 copies
+        state = state * (_MOMENTS + 2 * _FLOAT) // (_MOMENTS + _FLOAT)
+    if options.reuses_copies:  # a copy is a weight and its 16-bit remainder (MindSpeed core/memory/reuse_param)
+        state = state * (_MOMENTS + _HALF) // (_MOMENTS + _FLOAT)
+    kept = sum(found.values()) + (counted * config.precision.parameters.bytes if options.reference else 0)
+    return (kept, state // options.swap_parts) if options.swap_parts else (kept + state, 0)
+
+
+def _expert_ranks(config: TrainingConfig, ranks: int) -> int:
+    # Return the ranks with the same experts, of those with the same other weights (``expert_data_parallel_group``).
+    experts, parallel = config.shape.experts, config.parallelism
+    splits = experts is not None and experts.tensor_parallel
+    return ranks * (1 if splits else parallel.tensor) // parallel.expert
+
+
+def _adapter_weights(config: TrainingConfig, stage: Stage, adapter: LoraAdapter) -> Iterator[WeightBytes]:
+    # A column-parallel projection has its whole first matrix on each rank, a row-parallel one its whole second matrix
+    # (MindSpeed-LLM tasks/posttrain/lora/lora_moe.py); experts of a grouped matmul have none.
+    shape, tensor, dtype = config.shape, config.parallelism.tensor, config.precision.parameters
+    hidden, heads = shape.hidden_size, shape.num_attention_heads * shape.head_size // tensor
+    groups = max(1, shape.num_query_groups // tensor) * shape.head_size
+    times = 2 if shape.gated else 1
+    for layer in (layer for chunk in stage.chunks for layer in chunk.layers):
+        inner = shape.ffn_hidden_size
+        if layer.experts and shape.experts:
+            inner = shape.experts.shared_ffn_hidden_size
+        projections = {"linear_qkv": (hidden, heads + 2 * groups), "linear_proj": (heads, hidden)}
+        if inner:
+            projections |= {"linear_fc1": (hidden, times * inner // tensor), "linear_fc2": (inner // tensor, hidden)}
+        for name, (inputs, outputs) in projections.items():
+            if name in adapter.targets:
+                yield WeightBytes(adapter.rank, inputs + outputs, dtype)

@@ -8,7 +8,7 @@ array in a gather or a scatter, twice that in a reduction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import Enum
 
 from ms_tune.records import Record
@@ -56,16 +56,24 @@ def layer_activations(widths: Widths, share: RankShare, *, experts: bool) -> Act
     return Activations(kept, between // share.between)
 
 
-def megatron_activations(widths: Widths, share: RankShare, *, experts: bool, fused: bool) -> Activations:
-    """Return the activations of a Megatron-LM layer on MSAdapter, with flash attention and single-operator norms and rotary embeddings.
+def megatron_activations(
+    widths: Widths, share: RankShare, *, experts: bool, fused: bool, recomputed: Collection[str] = ()
+) -> Activations:
+    """Return the activations of a Megatron-LM layer, with flash attention and single-operator norms and rotary embeddings.
 
     Fitted block by block to the layers of Qwen2.5-7B (docs/megatron.md): two norms and two sums between layers, which sequence
     parallelism splits; queries, keys, values, their rotary casts, the output of attention; the products of the feed-forward
-    block. A ``fused`` gate and product is one operator, which keeps nothing in between.
+    block. A ``fused`` gate and product is one operator, which keeps nothing in between. ``recomputed`` are names of its modules.
     """
     between, one = _HALF * share.tokens * widths.hidden, widths.attention
-    kept = 4 * between // share.between + _attention_bytes(share, one, one.heads * (one.head + one.value))
-    kept += _feed_forward_bytes(widths, share, 2 if not widths.gated else 3 if fused else 4, experts=experts)
+    norms = sum(name.endswith("layernorm") for name in recomputed)
+    kept = (4 - norms) * between // share.between
+    if "self_attention" not in recomputed:
+        kept += _attention_bytes(share, one, one.heads * (one.head + one.value))
+    products = 2 if not widths.gated else 3 if fused else 4
+    if any(name.endswith("activation_func") for name in recomputed):
+        products = 2 if widths.gated else 1
+    kept += 0 if "mlp" in recomputed else _feed_forward_bytes(widths, share, products, experts=experts)
     return Activations(kept, between // share.between)
 
 
@@ -114,6 +122,9 @@ def _ring_share(size: int, ranks: int) -> int:
 
 # Ratio of simulated peaks to these estimates for the same jobs (docs/check.md), with a small margin at both ends.
 _LOWEST, _LOWEST_STATIC, _HIGHEST, _HIGHEST_WITH_EXPERTS = 0.95, 0.9, 1.5, 2.5
+_LOWEST_PROGRAM = (
+    0.75  # the same for peaks on NPUs that MindSpeed-LLM publishes with its tests (``tests/**/baseline*``)
+)
 
 
 class Outlook(str, Enum):
@@ -150,6 +161,8 @@ class Estimate(Record):
     reserve_bytes: int  # the reserved part of it
     experts: bool = False  # layers have experts, whose buffers are not modelled
     static: bool = False  # MindFormers' static graph, whose gathered weights are not all alive at once
+    program: bool = False  # a program of MindSpeed-LLM
+    shorter: bool = False  # samples may be shorter than the sequence length of the estimate
 
     @property
     def fullest(self) -> StageEstimate:
@@ -164,7 +177,9 @@ class Estimate(Record):
     @property
     def ratio_range(self) -> tuple[float, float]:
         """Return the lowest and highest ratio of simulated peaks to estimates of such jobs."""
-        lowest = _LOWEST_STATIC if self.static else _LOWEST
+        lowest = _LOWEST_STATIC if self.static else _LOWEST_PROGRAM if self.program else _LOWEST
+        if self.shorter:
+            lowest = min(lowest, self.fullest.lasting_bytes / self.fullest.peak_bytes)
         return lowest, _HIGHEST_WITH_EXPERTS if self.experts else _HIGHEST
 
     @property

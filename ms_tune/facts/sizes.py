@@ -21,6 +21,7 @@ _SAME_SIZES = re.compile(
     r"base|instruct|chat|hf|thinking|sft|safetensors|weights?|ckpt|bf16|fp16|v0\.1|v1\.1|\d{4,8}|\d+[km]"
 )
 _WORD, _PART = re.compile(r"[-_\s]+"), re.compile(r"[a-z]+|\d+")
+_FAMILY = re.compile(r"-\d+(?:\.\d+)?b")  # what follows a family's name: "Llama-3.1" of "Llama-3.1-8B"
 _MAKERS = ("meta",)  # words before a name
 
 
@@ -40,6 +41,20 @@ def find_public_model(path: str) -> PublicModel | None:
         if name is not None:
             return PublicModel(name, load("sizes")["models"][name]["config"])
     return None
+
+
+def find_family_model(name: str, hidden: int, heads: int) -> PublicModel | None:
+    """Return a public model with these sizes whose family a file's name contains; None if their vocabularies differ."""
+    text = re.sub("[^a-z0-9]", "", name.lower())
+    found: dict[str, list[PublicModel]] = {}
+    for model, entry in load("sizes")["models"].items():
+        config = entry["config"]
+        if (config["hidden_size"], config["num_attention_heads"]) == (hidden, heads):
+            family = re.sub("[^a-z0-9]", "", _FAMILY.split(model.lower())[0])
+            if family in text:
+                found.setdefault(family, []).append(PublicModel(model, config))
+    best = found[max(found, key=len)] if found else []
+    return best[0] if len({one.config["vocab_size"] for one in best}) == 1 else None
 
 
 def parts_of(model_type: str) -> Mapping[str, Any]:

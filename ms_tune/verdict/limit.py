@@ -91,3 +91,8 @@ def limit_of(device: Device, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG
             msg(f"verdict.limit.refused.{cap.value}.hint", size=f"{whole}GB"),
         )
     return Limit(cap_bytes, device, msg(f"verdict.limit.{cap.value}", cap=short_gib(cap_bytes), device=device.name))
+
+
+def limit_of_torch(device: Device) -> Limit:
+    """Return the usable memory of a device for PyTorch, whose pool grows until the device has no free memory."""
+    return Limit(device.free_bytes, device, msg("verdict.limit.torch", device=device.name))

@@ -21,7 +21,7 @@ from ms_tune.dialects.job_parts import (
 from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.flops import Attention, Widths
-from ms_tune.estimate.megatron import MegatronModel, megatron_stage
+from ms_tune.estimate.megatron import MegatronModel, MegatronOptions, megatron_stage
 from ms_tune.estimate.memory import Activations, RankShare, logits_bytes, megatron_activations
 from ms_tune.estimate.persistent import stage_weights
 from tests.estimate.test_persistent import shape, sizes
@@ -85,6 +85,7 @@ def test_what_cannot_be_is_refused(change: dict[str, object]) -> None:
 SHAPE = shape(**sizes(64, 8, 12, 4, 4, 2, 3), experts=Experts(4, 2, 6, shared_ffn_hidden_size=5))
 WIDTHS = Widths(8, 4096, 64, Attention(4, 2, 3, 3), 12, gated=True, experts=4, chosen=2, expert=6, shared=5)
 SHARE = RankShare(4096 * 3 // 2, 2, sequence=True, context=2, expert=4)
+FUSED = MegatronOptions(fused=True)
 LAST = Stage(1, 2, (Chunk((StageLayer(2), StageLayer(3, experts=True, full=True)), head=True),))
 FIRST = Stage(0, 2, (Chunk((StageLayer(0),), embedding=True), Chunk((StageLayer(1, experts=True),))))
 
@@ -103,10 +104,10 @@ def activations_of(widths: Widths, *, experts: bool) -> Activations:
     return megatron_activations(widths, SHARE, experts=experts, fused=True)
 
 
-@pytest.mark.parametrize(("shards", "ranks", "expert_ranks"), [(4, 4, 2), (None, 1, 1), (1, 1, 1), (8, 8, 4)])
+@pytest.mark.parametrize(("shards", "ranks", "expert_ranks"), [(4, 4, 1), (None, 1, 1), (8, 8, 2), (16, 16, 4)])
 def test_what_the_last_stage_holds(shards: int | None, ranks: int, expert_ranks: int) -> None:
-    """Half as many ranks share an expert as share other weights: two of four are tensor-parallel ranks."""
-    found = megatron_stage(job(shards=shards), LAST, [5], fused=True)
+    """A quarter as many ranks share an expert as share other weights: tensor-parallel ranks split experts too."""
+    found = megatron_stage(job(shards=shards), LAST, [5], FUSED)
     counts = [0, 0]
     for weight in stage_weights(job(), LAST):
         counts[weight.experts] += weight.size
@@ -122,13 +123,15 @@ def test_what_the_last_stage_holds(shards: int | None, ranks: int, expert_ranks:
 
 
 def test_only_the_last_stage_has_logits_and_each_chunk_its_own_micro_batches() -> None:
-    found = megatron_stage(job(), FIRST, [5, 3], fused=True)
+    found = megatron_stage(job(), FIRST, [5, 3], FUSED)
     assert (
         found.activation_bytes
         == 5 * activations_of(WIDTHS, experts=False).none + 3 * activations_of(WIDTHS, experts=True).none
     )
     assert (found.stage, found.layers, found.recomputed, found.transient_bytes) == (0, 2, 0, 0)
-    last = megatron_stage(job(), LAST._replace(chunks=(Chunk((StageLayer(3),), head=True),)), [1], fused=False)
+    last = megatron_stage(
+        job(), LAST._replace(chunks=(Chunk((StageLayer(3),), head=True),)), [1], FUSED._replace(fused=False)
+    )
     assert last.transient_bytes == logits_bytes(WIDTHS, SHARE, in_place=True)
     assert last.activation_bytes == megatron_activations(WIDTHS, SHARE, experts=False, fused=False).none
 
@@ -136,10 +139,10 @@ def test_only_the_last_stage_has_logits_and_each_chunk_its_own_micro_batches() -
 def test_latent_attention_and_no_experts() -> None:
     model = SHAPE._replace(latent=LatentAttention(6, 5, 4, 2, 9), experts=None)
     widths = WIDTHS._replace(attention=Attention(4, 4, 4 + 2, 9), experts=0, chosen=0, expert=0, shared=0)
-    found = megatron_stage(job(model), FIRST._replace(chunks=FIRST.chunks[:1]), [2], fused=True)
+    found = megatron_stage(job(model), FIRST._replace(chunks=FIRST.chunks[:1]), [2], FUSED)
     assert found.activation_bytes == 2 * activations_of(widths, experts=False).none
 
 
 def test_the_state_of_another_optimizer_is_not_known() -> None:
     with pytest.raises(UnsupportedError, match="--optimizer"):
-        megatron_stage(job(optimizer="sgd"), LAST, [1], fused=True)
+        megatron_stage(job(optimizer="sgd"), LAST, [1], FUSED)

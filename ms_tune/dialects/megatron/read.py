@@ -18,6 +18,7 @@ from ms_tune.dialects.megatron.write import remedy
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.megatron import definitions, names_by_dest, releases_of, releases_on
 from ms_tune.facts.models import UNKNOWN
+from ms_tune.facts.sizes import PublicModel, find_family_model, find_public_model
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _OTHERS = (
 
 # Specs that define a layer's parts, the same for all layers (``mindspeed_llm/tasks/models/spec``).
 _PLAIN_SPEC = re.compile(
-    r"mindspeed_llm\.tasks\.models\.spec\.(bailing|deepseek|minicpm|phi35_moe|plm|qwen2_moe|qwen3)_spec"
+    r"(?:mindspeed_llm|modellink)\.tasks\.models\.spec\.(?:bailing|deepseek|minicpm|phi35_moe|plm|qwen2_moe|qwen3)_spec"
 )
 # Releases whose rules are known.
 SERVED = releases_on("core_v0.12.1")
@@ -220,6 +221,11 @@ class ArgumentReader:
             return int(texts[0][:9])  # an argument that several features define differently
         raise ConfigError(msg("megatron_layers.value-not-served", argument=given.name, value=" ".join(texts)))
 
+    @property
+    def script_name(self) -> str:
+        """Return the name of the script."""
+        return self._command.launch.place.file.path.name
+
     def integer(self, dest: str) -> int | None:
         """Return a whole number, or None."""
         found = self.value(dest)
@@ -275,12 +281,13 @@ _MOST_EXPERTS = 1 << 16
 _MOST = 1 << 32  # upper bound of a size
 
 
-def shape_of(read: ArgumentReader, layers: int) -> ModelShape:
-    """Return the sizes of a program's model.
+def shape_of(read: ArgumentReader, layers: int, words: int | None = None) -> ModelShape:
+    """Return the sizes of a program's model; ``words`` is its vocabulary if no argument gives it.
 
     Source: ``validate_args`` in megatron/training/arguments.py (Megatron-LM core_v0.12.1), MindSpeed-LLM 2.0 to 26.1.
     """
-    needed = _NEEDED if read.integer("vocab_size") is None else _NEEDED[:-1]
+    words = read.integer("vocab_size") or words
+    needed = _NEEDED if words is None else _NEEDED[:-1]
     missing = [dest for dest in needed if read.integer(dest) is None]
     if missing:
         raise UnsupportedError(msg("check.script.no-size", argument=", ".join(map(read.argument_name, missing))))
@@ -289,7 +296,7 @@ def shape_of(read: ArgumentReader, layers: int) -> ModelShape:
     wide = hidden * 8 // 3 // _NARROWED * _NARROWED if read.switch("swiglu") else 4 * hidden
     inner, bias = size_in(read, "ffn_hidden_size", wide), read.switch("add_bias_linear")
     return ModelShape(
-        vocab_size=size_in(read, "padded_vocab_size", _padded(read)),
+        vocab_size=size_in(read, "padded_vocab_size", _pad_words(read, words)),
         hidden_size=hidden,
         ffn_hidden_size=inner,
         layers=layers,
@@ -342,9 +349,27 @@ def _experts(read: ArgumentReader, inner: int) -> Experts:
     )
 
 
-def _padded(read: ArgumentReader) -> int | None:
+def find_vocabulary(read: ArgumentReader) -> tuple[str, PublicModel] | None:
+    """Return the public model with a program's vocabulary, and what names it: an argument or the script; None if none does.
+
+    None also if an argument gives the vocabulary's size.
+    """
+    if read.integer("padded_vocab_size") or read.integer("vocab_size"):
+        return None
+    for dest in ("tokenizer_name_or_path", "tokenizer_model", "load"):
+        try:
+            model = find_public_model((read.text(dest) or "").strip())
+        except NotEvaluableError:
+            continue
+        if model is not None:
+            return read.argument_name(dest), model
+    name = read.script_name
+    model = find_family_model(name, size_in(read, "hidden_size"), size_in(read, "num_attention_heads"))
+    return None if model is None else (name, model)
+
+
+def _pad_words(read: ArgumentReader, words: int | None) -> int | None:
     """Return the vocabulary size padded for the TP ranks (``_vocab_size_with_padding``)."""
-    words = read.integer("vocab_size")
     each = (read.integer("make_vocab_size_divisible_by") or 1) * (read.integer("tensor_model_parallel_size") or 1)
     return None if words is None else -(-words // each) * each
 

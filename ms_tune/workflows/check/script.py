@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
-from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of, size_in
+from ms_tune.dialects.megatron.arguments import without_unset
+from ms_tune.dialects.megatron.read import (
+    SERVED,
+    ArgumentReader,
+    NotEvaluableError,
+    find_vocabulary,
+    inputs_of,
+    shape_of,
+    size_in,
+)
+from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.stage import StageLayer, stage_of
 from ms_tune.dryrun.prepare import limit_of_script
 from ms_tune.dryrun.request import CommandRequest, Pipeline, Split
-from ms_tune.enums import Dialect, LayerKind, RecomputeMode
+from ms_tune.enums import Dialect, LayerKind, RecomputeMode, SizeOrigin
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
-from ms_tune.estimate.megatron import megatron_stage
+from ms_tune.estimate.megatron import LoraAdapter, MegatronOptions, megatron_stage
 from ms_tune.estimate.memory import Estimate
-from ms_tune.job import no_model_config
+from ms_tune.job import ModelSizes, no_model_config
 from ms_tune.job.script import ScriptJob, TrainingJob
 from ms_tune.lint.result import LintReport, LintRequest
 from ms_tune.lint.runner import lint_files
 from ms_tune.normalize.script import ProgramPlan, normalize_script
+from ms_tune.records import Record
 from ms_tune.source.shell.read import find_above
 from ms_tune.text import Message, msg
+from ms_tune.verdict.limit import limit_of_torch
 from ms_tune.verdict.outcome import no_verdict
 from ms_tune.workflows.check.base import compare_scripts, text_at
 from ms_tune.workflows.check.config import (
@@ -33,13 +46,13 @@ from ms_tune.workflows.check.config import (
     release_in,
     start_overview,
 )
-from ms_tune.workflows.check.result import Assumptions, Overview, StageVerdict, Subject
+from ms_tune.workflows.check.result import Assumptions, Overview, Sizes, StageVerdict, Subject
 
 if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan, LayerSpec
+    from ms_tune.dialects import LayerPlan
     from ms_tune.dialects.megatron.arguments import ProgramArguments
+    from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
-    from ms_tune.verdict.limit import Limit
 
 
 def check_script(
@@ -76,23 +89,24 @@ def _script_overview(
     program, error = _plan_first_program(script)
     plan = program.plan if program is not None else None
     screen = start_overview(path, _subject(script, program, report), report, plan)
+    found = _estimate_program(request, script)
+    if isinstance(found, ProgramEstimate):
+        screen = screen._replace(assumptions=found.assumptions, estimate=found.estimate, sizes=Sizes(*found.sizes))
+        if screen.subject.layers is None and found.estimate is not None:
+            layers = sum(one.layers for one in found.estimate.stages)
+            screen = screen._replace(subject=screen.subject._replace(layers=layers))
+    if screen.estimate is None:
+        why = found.error if isinstance(found, ProgramEstimate) else found
+        screen = screen._replace(no_estimate_because=error.message if error is not None else why)
+        screen = screen._replace(no_estimate_hint=error.hint if error is not None else None)
     if error is not None:
-        screen = screen._replace(no_estimate_because=error.message, no_estimate_hint=error.hint)
         return complete_overview(screen, request, ())
-    stages: tuple[StageVerdict, ...] = ()
     if observer is not None:
         try:
             stages = _simulate_script(request, path, observer)
         except MsTuneError as failure:
             stages = (StageVerdict(0, no_verdict(failure.message)),)
-    assumptions = _assumptions(script)
-    estimate = None if stages else _estimate_program(request, script, plan, assumptions)
-    screen = screen._replace(
-        assumptions=assumptions,
-        estimate=estimate if isinstance(estimate, Estimate) else None,
-        no_estimate_because=estimate if isinstance(estimate, Message) else None,
-        stages=stages,
-    )
+        screen = screen._replace(stages=stages, estimate=None, no_estimate_because=None)
     return complete_overview(screen, request, _next_commands(screen, request, script, plan))
 
 
@@ -117,11 +131,11 @@ def _next_commands(
     screen: Overview, request: OverviewRequest, script: ScriptJob, plan: LayerPlan | None
 ) -> Iterator[str]:
     # A dryrun runs the script itself, so it needs the program's file, and MindSpore.
-    command = _first_program(script)
+    command = next(iter(script.commands), None)
     if screen.stages and all(one.verdict.is_good(allow_tight=request.allow_tight) for one in screen.stages):
         return
-    has_program = command is not None and find_above(script.path, command.launch.name) is not None
-    if has_program and screen.no_estimate_because != msg("check.script.not-mindspore"):
+    runs = command is not None and command.value("ai_framework") == "mindspore"
+    if runs and command is not None and find_above(script.path, command.launch.name) is not None:
         yield request.command("dryrun", script.path)
     elif plan is not None and plan.failure is None:
         yield request.command("normalize-recompute", script.path)
@@ -133,11 +147,10 @@ def _estimate_script(request: OverviewRequest, script: ScriptJob) -> Estimate | 
         job = script.config_job()
         if job is not None:
             return _inspect_config(request, script, job, None).memory.estimate
-        program = next(iter(normalize_script(script)))
-        estimate = _estimate_program(request, script, program.plan, _assumptions(script))
+        found = _estimate_program(request, script)
     except MsTuneError:
         return None
-    return estimate if isinstance(estimate, Estimate) else None
+    return found.estimate if isinstance(found, ProgramEstimate) else None
 
 
 def _inspect_config(
@@ -152,43 +165,64 @@ def _inspect_config(
     return config
 
 
-def _first_program(script: ScriptJob) -> ProgramArguments | None:
-    # Return the first program with a known number of processes.
-    return next((one for one in script.commands if one.launch.processes is not None), None)
+class ProgramEstimate(Record):
+    """The estimated memory of a script's first program."""
+
+    assumptions: Assumptions
+    sizes: ModelSizes  # where the size of the vocabulary comes from
+    estimate: Estimate | None = None
+    error: Message | None = None  # why there is no estimate
 
 
-def _assumptions(script: ScriptJob) -> Assumptions | None:
-    # Return the assumptions from the arguments of the first program; None if they depend on unknown values.
-    command = _first_program(script)
-    processes = command.launch.processes if command is not None else None
-    if command is None or processes is None:
-        return None
+def _estimate_program(request: OverviewRequest, script: ScriptJob) -> ProgramEstimate | Message:
+    # Estimate the first program with a known number of processes, or the first one; return why if that is impossible.
     try:
-        inputs = inputs_of(command)
-    except (NotEvaluableError, MsTuneError):
-        return None
-    context = command.integer("context_parallel_size") or 1
-    expert = command.integer("expert_model_parallel_size") or 1
-    ranks = inputs.tensor * inputs.stages * context
-    if processes % ranks:
-        return None
-    split = Split(processes // ranks, inputs.tensor, inputs.stages, context, expert)
-    source = msg("check.devices.script")
-    return Assumptions(processes, source, split, inputs.chunks or 1, inputs.micro_batches or 1)
-
-
-def _estimate_program(
-    request: OverviewRequest, script: ScriptJob, plan: LayerPlan | None, assumed: Assumptions | None
-) -> Estimate | Message:
-    command = _first_program(script)
-    if command is None or assumed is None or plan is None or plan.placement is None or plan.failure is not None:
-        return msg("check.script.no-estimate")
-    try:
-        return estimate_arguments(command, plan, assumed.split, limit_of_script(request.job, assumed.split))
+        try:
+            commands = script.commands
+        except ConfigError:  # the release around it has no rules for findings, but sizes have the same arguments
+            commands = ScriptJob(script.path, script.text, version=SERVED[0]).commands
+        if not commands:
+            return msg("check.script.no-estimate")
+        command = next((one for one in commands if one.launch.processes is not None), commands[0])
+        try:
+            return _estimate_command(request, command)
+        except NotEvaluableError:
+            bare, _ = without_unset(command)  # words from outside that the script needs not get
+            if bare is None:
+                raise
+            return _estimate_command(request, bare)
     except NotEvaluableError as error:
         return msg("check.script.unknown", argument=error.argument, variable=error.variable)
     except MsTuneError as error:
         return error.message
+
+
+def _estimate_command(request: OverviewRequest, command: ProgramArguments) -> ProgramEstimate:
+    inputs = inputs_of(command)
+    plan = normalize_megatron(inputs)  # whatever else the parser refuses: it does not concern sizes
+    if plan.placement is None or plan.failure is not None:
+        raise UnsupportedError(msg("check.estimate.refused"))
+    context = command.integer("context_parallel_size") or 1
+    expert = command.integer("expert_model_parallel_size") or 1
+    ranks = inputs.tensor * inputs.stages * context
+    given = request.job.devices or command.launch.processes
+    least = max(given or _NODE, expert * inputs.stages if given is None else 0)
+    devices = -(-least // ranks) * ranks
+    source = msg("stages.devices.option" if request.job.devices else "check.devices.script")
+    if devices != given:
+        source = msg("check.devices.assumed") if given is None else msg("check.devices.least", given=given)
+    split = Split(devices // ranks, inputs.tensor, inputs.stages, context, expert)
+    named = find_vocabulary(ArgumentReader(command))
+    words = None if named is None else named[1].config["vocab_size"]
+    sizes = ModelSizes(SizeOrigin.CONFIG)
+    if named is not None:
+        sizes = ModelSizes(SizeOrigin.ASSUMED, model=named[1].name, key=named[0])
+    found = ProgramEstimate(Assumptions(devices, source, split, inputs.chunks or 1, inputs.micro_batches or 1), sizes)
+    try:
+        estimate, micro_batches = estimate_arguments(command, plan, split, request.job, words)
+    except MsTuneError as error:
+        return found._replace(error=error.message)
+    return found._replace(estimate=estimate, assumptions=found.assumptions._replace(micro_batches=micro_batches))
 
 
 def _simulate_script(request: OverviewRequest, path: Path, observer: Observer) -> tuple[StageVerdict, ...]:
@@ -211,22 +245,27 @@ def _simulate_script(request: OverviewRequest, path: Path, observer: Observer) -
     )
 
 
-# Options with memory that theory and the estimates do not model.
+_NODE = 8  # NPUs of one machine, assumed if their number is only known at run time
+# Options whose memory the estimate does not model.
 _OTHERWISE = (
-    *("reuse_fp32_param", "swap_attention", "swap_optimizer", "moe_zero_memory", "tp_2d", "lora_target_modules"),
-    *("use_torch_fsdp2", "use_custom_fsdp", "moe_tp_extend_ep", "schedules_method"),
+    *("moe_zero_memory", "tp_2d", "use_torch_fsdp2", "use_custom_fsdp", "qlora"),
+    *("o2_optimizer", "o2_gradient", "quant_states", "quant_grads"),
 )
-_TUNED = ("sft",)  # stages of posttrain_gpt.py with a single model
+_SHORTER = ("no_pad_to_seq_lengths", "variable_seq_lengths")  # samples are not padded to the sequence length
+_TUNED = ("sft", "dpo")  # stages of posttrain_gpt.py with a model for text
 
 
-def estimate_arguments(command: ProgramArguments, plan: LayerPlan, split: Split, limit: tuple[Limit, int]) -> Estimate:
-    """Estimate the memory of every stage.
+def estimate_arguments(
+    command: ProgramArguments, plan: LayerPlan, split: Split, request: DryrunRequest, words: int | None = None
+) -> tuple[Estimate, int]:
+    """Estimate the memory of every stage; also return the number of micro-batches.
 
     Args:
         command: The program's arguments.
         plan: Placement and recompute modes of its layers.
         split: The parallel dimensions.
-        limit: Usable memory of a stage, and the reserved part of it.
+        request: The device.
+        words: The size of the vocabulary if no argument gives it.
 
     Raises:
         UnsupportedError: A required value is unknown, or an option is not modelled by the estimate.
@@ -237,55 +276,96 @@ def estimate_arguments(command: ProgramArguments, plan: LayerPlan, split: Split,
     for dest in _OTHERWISE:
         if read.value(dest) not in (None, False, 0, [], "", "disable"):
             raise UnsupportedError(msg("check.script.otherwise", argument=read.argument_name(dest)))
-    if read.value("ai_framework") != "mindspore":
-        raise UnsupportedError(msg("check.script.not-mindspore"))
     if read.value("stage") not in (None, *_TUNED):
         raise UnsupportedError(msg("check.script.otherwise", argument=read.argument_name("stage")))
-    config = _training_config(read, split, len(plan.layers))
+    config = _training_config(read, split, len(plan.layers), words)
     micro = size_in(read, "micro_batch_size")
-    pipeline = Pipeline.of_megatron(
-        split.pipeline,
-        len(plan.placement or ()) or 1,
-        max(1, size_in(read, "global_batch_size", micro * split.data) // (micro * split.data)),
-    )
-    layers = [(one.chunk, one.stage, _stage_layer(one, plan)) for one in plan.layers if one.kind is not LayerKind.NOOP]
-    fused = read.switch("use_fused_swiglu") or not config.shape.gated
+    micro_batches = max(1, size_in(read, "global_batch_size", micro * split.data) // (micro * split.data))
+    chunks = len(plan.placement or ()) or 1
+    pipeline = Pipeline.of_megatron(split.pipeline, chunks, micro_batches)
+    layers = list(_stage_layers(read, plan))
+    options = _read_options(read, gated=config.shape.gated)
     stages = []
     for number in range(split.pipeline):
         in_flight = pipeline.in_flight(number)
+        if read.value("schedules_method") == "dualpipev":
+            in_flight = _count_dualpipev(number, split.pipeline, micro_batches)
         if in_flight is None:
             raise UnsupportedError(msg("fitting.schedule"))
         stage = stage_of(layers, number, pipeline.stages, pipeline.chunks)
-        stages.append(megatron_stage(config, stage, in_flight, fused=fused))
-    return Estimate(tuple(stages), *limit, experts=config.shape.experts is not None)
+        stages.append(megatron_stage(config, stage, in_flight, options))
+    limit, reserve = limit_of_script(request, split)
+    if read.value("ai_framework") != "mindspore":
+        limit = limit_of_torch(limit.device)
+    is_shorter = any(map(read.switch, _SHORTER))
+    estimate = Estimate(
+        tuple(stages), limit, reserve, experts=config.shape.experts is not None, program=True, shorter=is_shorter
+    )
+    return estimate, micro_batches
 
 
-def _stage_layer(one: LayerSpec, plan: LayerPlan) -> StageLayer:
-    predicts = one.kind is LayerKind.PREDICTION
+def _count_dualpipev(stage: int, stages: int, micro_batches: int) -> tuple[int, int]:
+    # DualPipeV fills the pipeline twice: forth through the first chunks, back through the second ones.
+    return min(2 * stages - stage, micro_batches), min(stage + 1, micro_batches)
+
+
+def _read_options(read: ArgumentReader, *, gated: bool) -> MegatronOptions:
+    targets = read.value("lora_target_modules")
+    adapter = None
+    if isinstance(targets, list) and targets:
+        adapter = LoraAdapter(size_in(read, "lora_r"), tuple(map(str, targets)))
+    parts = (read.integer("swap_optimizer_times") or 1) if read.switch("swap_optimizer") else 0
+    return MegatronOptions(
+        fused=read.switch("use_fused_swiglu") or not gated,
+        adapter=adapter,
+        reference=read.value("stage") == "dpo",
+        reuses_copies=read.switch("reuse_fp32_param"),
+        swap_parts=parts,
+    )
+
+
+def _stage_layers(read: ArgumentReader, plan: LayerPlan) -> Iterator[tuple[int, int, StageLayer]]:
     ordinary = [other.kind for other in plan.layers if other.kind in (LayerKind.DENSE, LayerKind.EXPERTS)]
-    experts = (ordinary[-1:] == [LayerKind.EXPERTS]) if predicts else one.kind is LayerKind.EXPERTS
-    return StageLayer(one.layer, experts=experts, mtp=predicts, full=one.recompute is RecomputeMode.FULL)
+    # --swap-attention moves the activations of attention to the host; then --recompute-num-layers counts feed-forward blocks.
+    swaps, blocks = read.switch("swap_attention"), read.integer("recompute_num_layers") or 0
+    seen = Counter[int]()
+    for one in plan.layers:
+        if one.kind is LayerKind.NOOP:
+            continue
+        predicts = one.kind is LayerKind.PREDICTION
+        experts = (ordinary[-1:] == [LayerKind.EXPERTS]) if predicts else one.kind is LayerKind.EXPERTS
+        select = one.select_patterns
+        if swaps:
+            select = (*select, "self_attention", *(("mlp",) if seen[one.stage] < blocks else ()))
+        seen[one.stage] += 1
+        full = one.recompute is RecomputeMode.FULL
+        yield one.chunk, one.stage, StageLayer(one.layer, experts=experts, mtp=predicts, full=full, select=select)
 
 
-def _training_config(read: ArgumentReader, split: Split, layers: int) -> TrainingConfig:
+def _training_config(read: ArgumentReader, split: Split, layers: int, words: int | None) -> TrainingConfig:
     half = read.switch("bf16") or read.switch("fp16")
     # validate_args of Megatron-LM core_v0.12.1 enables it for bfloat16.
     wide = read.switch("bf16") or read.switch("accumulate_allreduce_grads_in_fp32") or not half
     sharding = Sharding.OPTIMIZER if read.switch("use_distributed_optimizer") else Sharding.NONE
-    shape = shape_of(read, layers)
-    if shape.experts and shape.experts.routed % split.expert:
+    shape = shape_of(read, layers, words)
+    expert = split.expert
+    if shape.experts and read.switch("moe_tp_extend_ep"):  # tensor-parallel ranks have whole experts, too
+        expert *= split.tensor
+        shape = shape._replace(experts=shape.experts._replace(tensor_parallel=False))
+    if shape.experts and shape.experts.routed % expert:
         raise UnsupportedError(msg("check.script.otherwise", argument=read.argument_name("num_experts")))
+    pairs = 2 if read.value("stage") == "dpo" else 1  # a chosen and a rejected answer
     return TrainingConfig(
         shape,
         Parallelism(
             split.tensor,
             split.pipeline,
             split.context,
-            split.expert,
+            expert,
             None,
             read.switch("sequence_parallel") and split.tensor > 1,
         ),
-        MicroBatches(size_in(read, "micro_batch_size"), 1),
+        MicroBatches(pairs * size_in(read, "micro_batch_size"), 1),
         Precision(
             DType.BFLOAT16 if half else DType.FLOAT32,
             mixed=half,
