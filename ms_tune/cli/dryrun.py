@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from ms_tune.report.console import Console
 
 
-_SIMULATION_ONLY: Mapping[str, object] = {
-    "stages": None,
-    "stage": None,
-    "ranks": None,
-    "level": 1,
-    "jobs": None,
-    "sweep": [],
-    "engine": "local",
-}
 _ABOUT_SEVERAL_RUNS = ("sweep", "compare_real")
 
 
@@ -76,12 +67,11 @@ def build_parser(language: Language) -> Parser:
     parser.option("--jobs", "dryrun_help.jobs", type=parser.count, metavar="N")
     parser.option("--engine", "dryrun_help.engine", choices=ENGINES, default=ENGINES[0])
     parser.flag("--reference", "reference.help")
-    parser.removed_options["--report"] = "dryrun.report-removed"
+    parser.removed_options |= {"--report": "dryrun.report-removed", "--real": "dryrun.real-removed"}
     parser.option("--run-dir", "dryrun_help.run-dir", type=Path, metavar="DIR")
     parser.option("--timeout", "dryrun_help.timeout", type=parser.count, default=3600, metavar="SECONDS")
     parser.file("--html", "dryrun_help.html")
     parser.flag("--force", "dryrun_help.force")
-    parser.flag("--real", "dryrun_help.real")
     parser.option("--python", "dryrun_help.python", metavar="PATH")
     parser.option("--compare-real", "dryrun_help.compare-real", type=Path, metavar="RUN")
     parser.flag("--check", "dryrun_help.check")
@@ -103,8 +93,6 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     beside_one_config = arguments.command or arguments.compare_real or arguments.sweep
     if not arguments.command:
         refuse_options(arguments, {"python": None}, "launch.python.config")
-        if arguments.real:
-            refuse_options(arguments, _SIMULATION_ONLY, "stages.real.simulation-only")
     if not beside_one_config:
         return _simulate(arguments, console)
     from ms_tune.cli import dryrun_modes  # noqa: PLC0415 - it needs NumPy

@@ -43,7 +43,6 @@ def shared_fields(arguments: Namespace) -> dict[str, Any]:
         "level": arguments.level,
         "jobs": arguments.jobs,
         "engine": arguments.engine,
-        "real": arguments.real,
     }
 
 
@@ -88,7 +87,7 @@ def config_request(arguments: Namespace) -> DryrunRequest:
 
 def _wants_fewest_layers(arguments: Namespace) -> bool:
     # True if ms-tune chooses the layers: the user did not, and no figure of the whole model is requested.
-    whole = arguments.no_extrapolate or arguments.real or not arguments.level or arguments.compare_real
+    whole = arguments.no_extrapolate or not arguments.level or arguments.compare_real
     return bool(arguments.layers == "auto" or (arguments.layers is None and not whole))
 
 

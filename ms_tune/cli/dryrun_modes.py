@@ -120,8 +120,6 @@ def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
             arguments, {"stages": None, "stage": None, "set": [], "layers": None, "sweep": []}, "stages.command.options"
         )
     _see_that_it_is_no_yaml(arguments.command, console)
-    if arguments.real:
-        refuse_options(arguments, {"engine": "local"}, "stages.real.simulation-only")
     if arguments.sweep:
         return _sweep_command(arguments, console)
     with DryrunProgress(console) as progress:
@@ -141,7 +139,7 @@ def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
 
 
 def _sweep_command(arguments: Namespace, console: Console) -> ExitCode:
-    refuse_options(arguments, {"html": None, "real": False}, "stages.command.options")
+    refuse_options(arguments, {"html": None}, "stages.command.options")
     with DryrunProgress(console) as progress:
         result = sweep_command(list_variants(_command_request(arguments), arguments.sweep), progress)
     if present_report(dryrun_json.variants_json(result), result.folder, arguments, console):

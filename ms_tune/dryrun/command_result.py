@@ -68,7 +68,7 @@ class CommandResult:
     folder: Path  # where the run is stored
     command: tuple[str, ...]  # the command
     backend: Backend  # the libraries that the Ascend back end was loaded with
-    level: int | None  # `MS_SIMULATION_LEVEL`; None on devices
+    level: int  # `MS_SIMULATION_LEVEL`
     code: int  # its exit code, or that of the first process that failed
     ranks: tuple[RankResult, ...]  # the traces of the command
     problems: tuple[tuple[Message, Message], ...]  # problems of its processes, and where to read more
@@ -94,10 +94,8 @@ class CommandResult:
             unsupported = ", ".join(job.untold)
             if unsupported and any(rank.code for rank in job.ranks):
                 found.append(msg("launch.untold", options=unsupported))
-        found += [
-            warning for rank in self.ranks if self.level is not None and (warning := _find_caught_oom(rank)) is not None
-        ]
-        if self.level is not None and any(rank.process is None for rank in self.ranks):
+        found += [warning for rank in self.ranks if (warning := _find_caught_oom(rank)) is not None]
+        if any(rank.process is None for rank in self.ranks):
             found.append(msg("stages.command.unseen"))
         if not self.code:  # else the failure is a problem
             failed = [process for process in self.processes if process.failed]

@@ -35,7 +35,7 @@ _HOST_BYTES = GIB  # of an unknown process
 def check_request(request: CommandRequest) -> None:
     """Check that the program and the ranks exist."""
     program = request.command[0]  # a launcher that ms-tune replaces need not be installed
-    if shutil.which(program) is None and (request.real or not is_launcher(program)):
+    if shutil.which(program) is None and not is_launcher(program):
         raise UsageError(msg("stages.command.absent", program=program), msg("stages.command.absent.hint"))
     size = _world_size(request)
     outside = [rank for rank in request.ranks if rank >= size]
@@ -107,8 +107,7 @@ def _make_task(request: CommandRequest, rank: int, size: int) -> Task:
         layers=0,
         command=request.command,
         working_folder=str(Path.cwd()),
-        real=request.real,
-        launched=None if request.real else wanted,
+        launched=wanted,
     )
 
 

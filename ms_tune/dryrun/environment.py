@@ -1,4 +1,4 @@
-"""Build the environment of simulated processes, of runs on real devices, and of scripts whose launchers are replaced."""
+"""Build the environment of simulated processes, and of scripts whose launchers are replaced."""
 
 from __future__ import annotations
 
@@ -57,15 +57,6 @@ def simulation_environment(  # noqa: PLR0913 - the properties of a simulated pro
         "PYTHONUNBUFFERED": "1",
     }
     return {**cann.environment(kept), **own}
-
-
-def real_environment(base: Mapping[str, str], trace: Path | None) -> dict[str, str]:
-    """Return the environment of a run on devices: the user's own with the tracker on and simulation off.
-
-    Launch blocking stays off: it would slow down a real run, and the simulated run of the same shape has it.
-    """
-    kept = {name: value for name, value in base.items() if name != "MS_SIMULATION_LEVEL"}
-    return {**kept, **_TRACKED, ALLOCATOR: _tracker_settings(trace), "PYTHONUNBUFFERED": "1"}
 
 
 def _tracker_settings(trace: Path | None) -> str:

@@ -93,8 +93,6 @@ def judge_stage(
 ) -> tuple[RankRecord, Verdict]:
     """Return the record of a stage for other commands, and the verdict about it."""
     run, report = plan.run, reading.report
-    if request.real:  # the device's memory is in its own log
-        return RankRecord(), report.verdict
     groups = list_communicators(report.collectives, report.log, run.rank)
     outside = untraced_needs(request).with_groups(groups)
     if not outside.communicators and run.world_size > 1:

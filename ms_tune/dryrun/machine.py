@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import re
-import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,6 @@ from ms_tune.units import GIB, KIB, MIB
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.request import PreparedRun
-    from ms_tune.dryrun.task import Task
     from ms_tune.source.yaml import SourceFile
 
 # Resident memory of a simulated process on the host, measured (docs/dryrun.md), plus a quarter: the dynamic graph needs 718 MiB
@@ -83,14 +81,6 @@ _WITHOUT_DEVICE = 1  # the highest simulation level without a device
 _BY_CANN = "O2"  # `jit_level` at which CANN's graph engine compiles (MindSpore, set_context(jit_config=...))
 
 
-def real_cann() -> Cann:
-    """Return this machine's own CANN."""
-    found = find_real_cann()
-    if found is None:
-        raise UnsupportedError(msg("stages.real.no-cann"), msg("stages.real.no-cann.hint"))
-    return found
-
-
 def check_level(level: int, cann: Cann) -> None:
     """Raise :class:`UnsupportedError` if a simulation level is not available: levels from 2 on need a device."""
     if level > _WITHOUT_DEVICE and cann.backend is Backend.STAND_IN:
@@ -102,42 +92,6 @@ def check_graph_engine(source: SourceFile) -> None:
     level = jit_level(source)
     if level == _BY_CANN and find_real_cann() is None:
         raise UnsupportedError(msg("dryrun.graph-engine", level=level), msg("dryrun.graph-engine.hint"))
-
-
-SCHEDULER = "scheduler"  # its folder in the run folder
-_HOST = "127.0.0.1"
-_DEVICE = re.compile(r"davinci\d+")
-
-
-def count_devices(folder: Path = Path("/dev")) -> int:
-    """Return the number of NPUs of this machine: the driver creates ``/dev/davinci0``, ``/dev/davinci1``, ..."""
-    return sum(_DEVICE.fullmatch(path.name) is not None for path in folder.iterdir())
-
-
-def cluster_tasks(tasks: list[Task]) -> list[Task]:
-    """Return the tasks of ``--real`` as workers of one cluster, with its scheduler; a single task needs none.
-
-    MindSpore's dynamic cluster connects the ranks (``MS_ROLE``, ``MS_SCHED_*``: tutorial "Dynamic Cluster Startup", MindSpore
-    2.9). Each worker sees only one device, so its code can call that device 0. This was never run on a device; tests check
-    environment and commands with another program instead of the training process.
-    """
-    if len(tasks) == 1:
-        return [_on_device(tasks[0], 0, {})]
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port = probe.getsockname()[1]
-    common = {"MS_WORKER_NUM": str(len(tasks)), "MS_SCHED_HOST": _HOST, "MS_SCHED_PORT": str(port)}
-    workers = [
-        _on_device(task, number, {**common, "MS_ROLE": "MS_WORKER", "MS_NODE_ID": str(number)})
-        for number, task in enumerate(tasks)
-    ]
-    scheduler = replace(workers[0], folder=SCHEDULER, environment={**common, "MS_ROLE": "MS_SCHED"})
-    return [scheduler, *workers]
-
-
-def _on_device(task: Task, number: int, extra: dict[str, str]) -> Task:
-    environment = {"ASCEND_RT_VISIBLE_DEVICES": str(number), "DEVICE_ID": "0", **extra}
-    return replace(task, real=True, environment=environment)
 
 
 @dataclass(frozen=True, slots=True)

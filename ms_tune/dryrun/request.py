@@ -128,7 +128,6 @@ class DryrunRequest(Record):
         level: ``MS_SIMULATION_LEVEL``.
         jobs: Processes at once; None for as many as cores and memory allow.
         engine: Where the processes run: ``local`` or ``ray``.
-        real: Run on devices, without simulation.
         model_config: The model's ``config.json``, or its folder, if it is not where the config says.
         data: Prepare a synthetic data set; an estimate needs none, so no column can be in its way.
     """
@@ -151,13 +150,12 @@ class DryrunRequest(Record):
     level: int = 1
     jobs: int | None = None
     engine: str = "local"
-    real: bool = False
     model_config: Path | None = None
     data: bool = True
 
 
 class CommandRequest(Record):
-    """A command of the user's own to run in simulation, or with the tracker on a device.
+    """A command of the user's own to run in simulation.
 
     Attributes:
         command: The program and its arguments.
@@ -169,7 +167,7 @@ class CommandRequest(Record):
         python: The interpreter to use for ``python`` in the command, with its own MindSpore; None for the command's own.
         look: Simulate nothing: one rank of each job only reports the modules that it finds, and imports its program.
         devices: NPUs in the job; None for the number from the command's launcher or ``RANK_SIZE``.
-        device_bytes, chip, reserve_bytes, run_folder, timeout, level, jobs, engine, real: As in :class:`DryrunRequest`.
+        device_bytes, chip, reserve_bytes, run_folder, timeout, level, jobs, engine: As in :class:`DryrunRequest`.
     """
 
     command: tuple[str, ...]
@@ -189,7 +187,6 @@ class CommandRequest(Record):
     level: int = 1
     jobs: int | None = None
     engine: str = "local"
-    real: bool = False
 
     @property
     def launches(self) -> bool:
@@ -202,7 +199,6 @@ def untraced_needs(request: DryrunRequest | CommandRequest) -> UntracedNeeds:
     """Return the memory needs of a run that are not in its trace."""
     size = os.environ.get("HCCL_BUFFSIZE", "")
     return UntracedNeeds(
-        simulated=not request.real,
         workspaces_traced=request.level > 1,
         buffer_mib=int(size) if size.isascii() and size.isdigit() and int(size) else None,
         reserve_bytes=request.reserve_bytes,

@@ -131,7 +131,7 @@ class DryrunResult:
 
     folder: Path  # where it is stored
     backend: Backend  # the libraries that the Ascend back end was loaded with
-    level: int | None  # `MS_SIMULATION_LEVEL`; None on devices
+    level: int  # `MS_SIMULATION_LEVEL`
     mindspore: str  # MindSpore's version
     mindformers: str | None  # MindFormers' version, if it built the model
     settings: tuple[Setting, ...]  # config values that the user replaced

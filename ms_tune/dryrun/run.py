@@ -23,9 +23,9 @@ from ms_tune.dryrun.cann_sim.environment import (
 from ms_tune.dryrun.environment import overridden_variables
 from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.local_engine import connect_engine, engine_for
-from ms_tune.dryrun.machine import check_graph_engine, check_level, real_cann
+from ms_tune.dryrun.machine import check_graph_engine, check_level
 from ms_tune.dryrun.plan import FEWEST_LAYERS, JobPlan, StagePlan, plan_job
-from ms_tune.dryrun.prepare import LoadedConfig, load_config, prepare_run
+from ms_tune.dryrun.prepare import LoadedConfig, load_config
 from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult, unlike_theory
 from ms_tune.dryrun.rundir import (
     create_run_folder,
@@ -38,7 +38,7 @@ from ms_tune.dryrun.rundir import (
 )
 from ms_tune.dryrun.task import Observer, Task, TaskState, child_of
 from ms_tune.enums import Dialect
-from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.errors import MsTuneError
 from ms_tune.extras import need
 from ms_tune.records import plain_data
 from ms_tune.text import Message, msg
@@ -173,22 +173,13 @@ def _announce_plan(job: _SimulatedJob, observer: Observer) -> None:
 
 def _plan_request(request: DryrunRequest, loaded: LoadedConfig | None = None) -> _SimulatedJob:
     loaded = loaded or load_config(request)
-    if not request.real:
-        if loaded.dialect is Dialect.MINDFORMERS:
-            check_graph_engine(loaded.source)
-        job = _SimulatedJob(request, loaded, plan_job(request, loaded))
-        # Errors of the device's limit are raised before anything runs.
-        device = device_of(request.chip, request.device_bytes)
-        limit_of(device, job.first.max_device_memory, job.first.limited_by)
-        return job
-    # On devices every rank runs, and layers are not extrapolated.
-    world_size = prepare_run(request, loaded).world_size
-    present = machine.count_devices()
-    if present < world_size:
-        few = msg("stages.real.devices", size=world_size, present=present)
-        raise UnsupportedError(few, msg("stages.real.devices.hint"))
-    whole = request._replace(ranks=tuple(range(world_size)), extrapolate=False, fewest_layers=False)
-    return _SimulatedJob(whole, loaded, plan_job(whole, loaded))
+    if loaded.dialect is Dialect.MINDFORMERS:
+        check_graph_engine(loaded.source)
+    job = _SimulatedJob(request, loaded, plan_job(request, loaded))
+    # Errors of the device's limit are raised before anything runs.
+    device = device_of(request.chip, request.device_bytes)
+    limit_of(device, job.first.max_device_memory, job.first.limited_by)
+    return job
 
 
 def _look_around(mindspore: MindSpore, jobs: Sequence[_SimulatedJob], observer: Observer) -> _Machine:
@@ -197,8 +188,6 @@ def _look_around(mindspore: MindSpore, jobs: Sequence[_SimulatedJob], observer: 
     if any(job.first.dialect is Dialect.MINDFORMERS for job in jobs):
         need("ms-tune dryrun", "dryrun", "mindformers")
         mindformers = installed_version("mindformers")
-    if jobs[0].request.real:
-        return _Machine(mindspore.version, mindformers, real_cann())
     cann = prepare_cann(mindspore, observer.say)
     check_level(jobs[0].request.level, cann)
     return _Machine(mindspore.version, mindformers, cann)
@@ -209,8 +198,6 @@ def _run_processes(
 ) -> None:
     owners = {task.folder: job for job in jobs for task in job.tasks()}
     tasks = [task for job in jobs for task in job.tasks()]
-    if jobs[0].request.real:
-        tasks = machine.cluster_tasks(tasks)
     _write_inputs(jobs, folder, here)
     observer.begin(tasks)
     begin = time.monotonic()
@@ -221,9 +208,7 @@ def _run_processes(
 
     def read(task: Task, ended: ProcessEnd) -> None:
         observer.end(task, ended)
-        job = owners.get(task.folder)
-        if job is None:  # the scheduler of a real run
-            return
+        job = owners[task.folder]
         job.seconds = time.monotonic() - begin
         from ms_tune.dryrun.reading import check_end, read_rank  # noqa: PLC0415 - as in _load_readers
 
@@ -240,8 +225,7 @@ def _run_processes(
             job.on_error(error)
 
     request = jobs[0].request
-    at_once = len(tasks) if request.real else request.jobs  # on devices the ranks wait for each other
-    engine = engine_for(request.engine, tasks, here.cann, at_once)
+    engine = engine_for(request.engine, tasks, here.cann, request.jobs)
     with report_folder_if_interrupted(folder, observer):
         engine.run(tasks, folder, report_state, read)
 
@@ -281,7 +265,7 @@ def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine) -
         "mindspore": here.mindspore,
         "mindformers": here.mindformers,
         "backend": here.cann.backend.value,
-        "simulation_level": None if jobs[0].request.real else first.level,
+        "simulation_level": first.level,
         "config": jobs[0].loaded.name,
         "working_folder": str(folder / first.folder),
         "ranks": [
@@ -293,8 +277,8 @@ def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine) -
     write_manifest(folder, make_manifest(list(child.command), child.environment, facts))
     for job in jobs:
         write_config(folder / job.prefix, job.loaded, job.first)
-        if not job.request.real:  # replaced once the job is judged
-            write_run_record(folder / job.prefix, RunRecord(doubts={RUN_FOLDER: msg("verdict.none.unfinished")}))
+        # Replaced once the job is judged.
+        write_run_record(folder / job.prefix, RunRecord(doubts={RUN_FOLDER: msg("verdict.none.unfinished")}))
 
 
 def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
@@ -303,7 +287,7 @@ def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
     return DryrunResult(
         folder=job.folder,
         backend=here.cann.backend,
-        level=None if job.request.real else job.request.level,
+        level=job.request.level,
         mindspore=here.mindspore,
         mindformers=here.mindformers if job.first.dialect is Dialect.MINDFORMERS else None,
         settings=job.request.settings,
@@ -318,9 +302,8 @@ def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
 
 def _judge_stages(job: _SimulatedJob) -> tuple[StageResult, ...]:
     found = [_judge_stage(stage, job) for stage in job.plan.stages]
-    if not job.request.real:
-        ranks = {_folder_of(stage.run, job.plan): kept for stage, (_, kept) in zip(job.plan.stages, found, strict=True)}
-        write_run_record(job.folder, RunRecord(job.request.chip, job.request.device_bytes, ranks=ranks))
+    ranks = {_folder_of(stage.run, job.plan): kept for stage, (_, kept) in zip(job.plan.stages, found, strict=True)}
+    write_run_record(job.folder, RunRecord(job.request.chip, job.request.device_bytes, ranks=ranks))
     return tuple(result for result, _ in found)
 
 

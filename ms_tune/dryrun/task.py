@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from ms_tune.dryrun.environment import (
     LaunchPlan,
     allocator_settings,
     launch_environment,
-    real_environment,
     simulation_environment,
     stand_in_programs,
 )
@@ -49,8 +48,6 @@ class Task:
     layers: int  # its layers, for progress; 0 for a command, whose layers are unknown
     command: tuple[str, ...] = ()  # a command of the user's own, run instead of `arguments`
     working_folder: str = ""  # the working folder of a command; exists on every machine that may run it
-    real: bool = False  # run on the device, without simulation
-    environment: Mapping[str, str] = field(default_factory=dict)  # further variables
     # The parts of launched jobs to simulate; None if launchers are not replaced.
     launched: LaunchPlan | None = None
 
@@ -124,11 +121,7 @@ _STARTUP = str(Path(__file__).resolve().parent / "child" / "hook" / "startup")
 def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | None = None) -> ChildProcess:
     """Return the process of a task."""
     own = os.environ if base is None else base
-    if task.real:
-        environment = real_environment(cann.environment(own), folder)
-    else:
-        environment = simulation_environment(own, cann, task.rank, task.world_size, level=task.level, trace=folder)
-    environment |= task.environment
+    environment = simulation_environment(own, cann, task.rank, task.world_size, level=task.level, trace=folder)
     if task.command:
         environment[TRACES] = str(folder)
         environment[ALLOCATOR] = allocator_settings(own.get(ALLOCATOR, ""), environment[ALLOCATOR])

@@ -87,11 +87,10 @@ def _show_figures(result: CommandResult, worst: RankResult, console: Console) ->
         for line in theory_lines(worst.theory, console):
             console.write(line)
     memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
-    if result.level is not None:
-        kind = "stand-in" if result.backend is Backend.STAND_IN else "cann"
-        console.write_section(f"dryrun.show.worth.{kind}", level=result.level)
-        console.write(f"  - {console.text('dryrun.not-included.workspace')}")
-        console.write(f"  - {console.text('dryrun.not-included.communication')}")
+    kind = "stand-in" if result.backend is Backend.STAND_IN else "cann"
+    console.write_section(f"dryrun.show.worth.{kind}", level=result.level)
+    console.write(f"  - {console.text('dryrun.not-included.workspace')}")
+    console.write(f"  - {console.text('dryrun.not-included.communication')}")
 
 
 def _show_changes(result: CommandResult, console: Console) -> None:

@@ -80,8 +80,7 @@ def _show_evidence(result: DryrunResult, console: Console) -> None:
 
 
 def _backend_text(result: DryrunResult, console: Console) -> str:
-    text_id = "dryrun.show.real" if result.level is None else f"dryrun.show.backend.{result.backend.value}"
-    return console.text(text_id, level=result.level)
+    return console.text(f"dryrun.show.backend.{result.backend.value}", level=result.level)
 
 
 def _show_traced(stage: StageResult, console: Console) -> None:

@@ -66,7 +66,6 @@ def ms_tune(capsys: pytest.CaptureFixture[str]) -> Run:
         ("--layers all", {"fewest_layers": False}),
         ("--no-extrapolate", {"fewest_layers": False, "extrapolate": False}),
         ("--level 0", {"fewest_layers": False, "level": 0}),
-        ("--real", {"fewest_layers": False, "real": True}),
         *[(f"--chip {chip}", {"chip": chip}) for chip in ("910B2", "ascend910b4", "A3", "910A")],
         ("--stage 0", {"stages": (0,)}),
         ("--stages all", {"stages": StageChoice.ALL}),

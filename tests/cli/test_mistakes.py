@@ -68,6 +68,7 @@ MISTAKES = {
     "lint --fromat json train.yaml": "--format",
     "lint --lang fr train.yaml": "zh",
     "dryrun train.yaml --report sent.txt": "--reference",
+    "dryrun --real config.yaml": "--compare-real",
     "fit --sapp-layers=layers.json": "--table",
     "lint --select": "ms-tune lint --help",
     "lint --dialect torch train.yaml": "mindformers",
