@@ -52,7 +52,7 @@ COMMANDS = {
     "lint-text": ("lint --verbose", _CHECKED),
     "lint-diff": ("lint --diff=unsafe", _CHECKED),
     "normalize-recompute-text": ("normalize-recompute", _CODE),
-    "normalize-recompute-diff": ("normalize-recompute --diff", _CODE),
+    "normalize-recompute-diff": ("normalize-recompute --diff", r"\.ya?ml"),
     "check-text": ("check", _CODE),
     "migrate-text": ("migrate", _CODE),
     "memory-text": ("memory", _TRACED),

@@ -16,7 +16,7 @@ from ms_tune.normalize.expand import expand_lists
 from ms_tune.normalize.run import choose_layers, exit_code_of, list_warnings, normalize_recompute
 from ms_tune.normalize.sapp import convert_sapp, merge_sapp
 from ms_tune.normalize.sapp_lists import Sizes, parse_sapp, plan_sapp
-from ms_tune.normalize.script import ProgramPlan, expand_script, normalize_script
+from ms_tune.normalize.script import ProgramPlan, normalize_script
 from ms_tune.report import normalize_text as report
 from ms_tune.source import SCRIPTS
 from ms_tune.source.atomic_write import write_back
@@ -144,9 +144,10 @@ def _run_script(arguments: Namespace, console: Console) -> ExitCode:
     for name in _NOT_HERE:
         if getattr(arguments, name) not in (None, False):
             raise UsageError(msg("megatron_layers.option", option=f"--{name.replace('_', '-')}"))
-    script = ScriptJob(arguments.file, version=arguments.framework_version)
     if arguments.write or arguments.diff:
-        return _write_script(script, arguments, console)
+        option = "--write" if arguments.write else "--diff"
+        raise UsageError(msg("megatron_layers.option", option=option), msg("megatron_layers.lint-writes"))
+    script = ScriptJob(arguments.file, version=arguments.framework_version)
     if arguments.to:
         return _convert_script(script, arguments, console)
     programs = normalize_script(script, supposing=True)
@@ -158,25 +159,6 @@ def _run_script(arguments: Namespace, console: Console) -> ExitCode:
                 console.write("")
             _show_program(program, arguments, console, named=len(programs) > 1)
     return _script_code([one.plan for one in programs])
-
-
-def _write_script(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:
-    path, found = script.path, expand_script(script)
-    for one in found.left:
-        text = "megatron_layers.left-out" if one.out else "megatron_layers.left"
-        console.warn(msg(text, line=one.line, words=one.words, reason=one.reason))
-    if found.in_windows:
-        console.warn(msg("megatron_layers.carriage-returns"))
-    if arguments.diff:
-        report.write_difference(path, found.original, found.text, console)
-    elif found.count:
-        write_back(path, found.original, found.text)
-        console.note(console.text("megatron_layers.written", file=path, count=found.count))
-    if not found.count and not found.left:
-        console.note(console.text("megatron_layers.already", file=path))
-    if found.left or (arguments.diff and found.count):
-        return ExitCode.FINDINGS
-    return _script_code([plan for plan in found.plans if plan is not None])
 
 
 def _convert_script(script: ScriptJob, arguments: Namespace, console: Console) -> ExitCode:

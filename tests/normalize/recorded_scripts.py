@@ -3,15 +3,13 @@
 ``python -m tests.normalize.recorded_scripts`` draws, stores the cases whose answer has a rare form, and writes
 ``tests/data/normalize/scripts.json``; ``--again`` keeps the cases and writes today's answers. The behaviour of layers
 is compared with the frameworks' own code by ``tests/dialects/test_megatron.py``; the record contains messages,
-remedies, edits and conversions.
+remedies and conversions.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -20,8 +18,7 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.convert import convert_script, target_of
-from ms_tune.normalize.script import expand_script, normalize_script
-from ms_tune.text import Language, render
+from ms_tune.normalize.script import normalize_script
 from tests.normalize.conversion_cases import random_case
 from tests.normalize.recorded import Case, choose_cases, converted, describe_problems, refused, write
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
@@ -54,19 +51,7 @@ def _scripted(case: Case) -> Case:
         return found
     (other,) = convert_script(ScriptJob(_PATH, text, version=case["release"]), target_of(case["target"]))
     assert other.settings is not None
-    found |= {"values": dict(other.settings.values), "converted": _describe_problems(other.settings.problems)}
-    written = expand_script(ScriptJob(_PATH, text, version=case["release"]))
-    left = [f"{each.words}: {render(each.reason, Language.EN)}" for each in written.left]
-    words = [word for word in (_difference(text, written.text), *left) if word]
-    return found | ({"written": words} if words else {})
-
-
-def _difference(before: str, after: str) -> str:
-    """Return the removed and the added words."""
-    old, new = (Counter(text.split()) for text in (before, after))
-    return " ".join(
-        [*(f"-{word}" for word in (old - new).elements()), *(f"+{word}" for word in (new - old).elements())]
-    )
+    return found | {"values": dict(other.settings.values), "converted": _describe_problems(other.settings.problems)}
 
 
 def _describe_problems(problems: Sequence[Diagnostic]) -> list[str]:
@@ -95,8 +80,6 @@ def _forms(case: Case, found: Case) -> Iterator[str]:
     yield from (f"{kind} {_worded(line)[:120]} {' | ' in line}" for line in found.get("problems", ()))
     yield from (f"{to} {_worded(line)[:60]}" for line in found.get("converted", ()))
     yield from (f"{to} {key}" for key in found.get("values", ()))
-    words = chain.from_iterable(one.split(":")[0].split() for one in found.get("written", ()))
-    yield from (f"{kind} {word}" for word in words if word[:1] in "-+")
     yield f"{kind} {_worded(found.get('refused', ''))[:80]}"
 
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import MEGATRON, LayerPlan, LayerSpec
 from ms_tune.dialects.draft import LISTS, Cells, SettingsDraft, name_ranges
-from ms_tune.dialects.megatron.placement import ARGUMENTS, MegatronInputs, parse_noop, parse_table
+from ms_tune.dialects.megatron.placement import ARGUMENTS, MegatronInputs
 from ms_tune.dialects.megatron.recompute import ACTIVATION, EXPERTS_ACTIVATION, NORMS, normalize_megatron
 from ms_tune.dialects.operators import SWAP
 from ms_tune.enums import LayerKind, RecomputeMode
@@ -281,8 +281,6 @@ def canonical(inputs: MegatronInputs) -> Mapping[str, object]:
     if plan.failure is not None:
         return {}
     found: dict[str, object] = {}
-    for field, value in _of_placement(inputs):
-        inputs = _tried(inputs, field, value, plan, found)
     if inputs.swap or inputs.in_bubble or inputs.in_advance:
         return found
     for field, nothing in _MAY_BE_IDLE.items():
@@ -311,16 +309,6 @@ def _tried(
         return inputs
     found[field] = value
     return changed
-
-
-def _of_placement(inputs: MegatronInputs) -> Iterator[tuple[str, object]]:
-    if inputs.noop:
-        yield "noop", ",".join(map(str, sorted(parse_noop(inputs))))
-    if inputs.layer_list:
-        yield "layer_list", ",".join(str(int(one)) for one in inputs.layer_list.split(",")[: inputs.stages])
-    if inputs.unaligned:
-        rows = (",".join(map(str, row)) for row in parse_table(inputs.unaligned))
-        yield "unaligned", "[" + ",".join(f"[{row}]" for row in rows) + "]"
 
 
 def _clamped(inputs: MegatronInputs, field: str, plan: LayerPlan, found: dict[str, object]) -> MegatronInputs:

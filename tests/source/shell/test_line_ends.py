@@ -11,7 +11,7 @@ from ms_tune.enums import Dialect
 from ms_tune.job.script import ScriptJob
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
-from ms_tune.normalize.script import expand_script, normalize_script
+from ms_tune.normalize.script import normalize_script
 from ms_tune.source.shell.read import read_launches, restore_line_ends, to_unix_lines
 from tests.jobs import commands_in
 
@@ -48,13 +48,6 @@ def test_it_is_read_as_it_is_meant() -> None:
     assert meant.plan is not None
     assert reported.plan.layers == meant.plan.layers
     assert [one.id for one in reported.plan.problems] == [*(one.id for one in meant.plan.problems), "carriage-returns"]
-
-
-def test_it_keeps_its_line_ends_when_it_is_written() -> None:
-    found = expand_script(ScriptJob(PATH, WINDOWS))
-    assert found.count == 2
-    assert found.in_windows
-    assert found.text == expand_script(ScriptJob(PATH, SCRIPT)).text.replace("\n", "\r\n")
 
 
 def test_it_keeps_them_when_it_is_mended() -> None:
