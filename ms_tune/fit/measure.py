@@ -136,7 +136,7 @@ def _run_pending(
         if variant.error is not None:
             found[number] = variant.error
     if not any(isinstance(found[number], MsTuneError) for number in numbers):
-        # Traces of small runs are no longer needed; those of the plan are kept.
+        # Traces of small runs can go now; those of the plan are kept.
         shutil.rmtree(done.folder, ignore_errors=True)
 
 

@@ -54,7 +54,7 @@ class TriedLayout:
 
     candidate: LayoutCandidate  # the layout and its estimate
     fit: ConfigFit | None  # its plan, or None
-    error: Message | None = None  # why there is no plan
+    error: Message | None = None  # why it has no plan
     estimated_bytes: tuple[int, ...] = ()  # estimated peak of each stage of that plan
     # Time of a step's passes, in forward passes of a dense layer for one sample on one device; None without a plan.
     time: float | None = None

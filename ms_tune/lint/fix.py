@@ -314,7 +314,7 @@ def _reading(job: Job, named: frozenset[str]) -> object:
 def restrict_fixes(
     findings: Iterable[Diagnostic], find_paths: Callable[[str, str], Iterable[KeyPath]], releases: Sequence[str]
 ) -> tuple[Diagnostic, ...]:
-    """Return the findings; a fix is no longer safe if its finding does not occur for every release.
+    """Return the findings; a fix counts as unsafe if its finding does not occur for every release.
 
     ``find_paths`` returns the key paths of a check's findings (by its id) for a release.
     """
