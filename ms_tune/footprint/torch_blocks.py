@@ -102,15 +102,15 @@ def sum_live_bytes(device: DeviceTrace, replayed: TorchReplay) -> NDArray[np.int
     return np.append([sum(replayed.start.live.values())], replayed.used)
 
 
-def sum_reserved_bytes(device: DeviceTrace, *, exact: bool) -> NDArray[np.int64] | None:
-    """Return the reserved bytes before the first event and after each; None if the events do not record segments."""
+def sum_reserved_bytes(device: DeviceTrace) -> NDArray[np.int64] | None:
+    """Return the reserved bytes before the first event and after each; None if the file records no segments."""
     events = device.events
     more = events.rows_with(Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
     less = events.rows_with(Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
     change = np.where(more, events.size, 0) - np.where(less, events.size, 0)
     total = sum(segment.size for segment in device.segments)
     curve = np.cumsum(np.append([total - int(change.sum())], change))
-    return curve if curve.min() >= 0 and (exact or change.any()) else None
+    return curve if curve.min() >= 0 and curve.any() else None
 
 
 @lru_cache(maxsize=65536)

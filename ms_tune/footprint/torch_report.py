@@ -201,7 +201,7 @@ def _make_report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchRe
     exact, recorded = replayed.is_exact, len(device.events) > 0
     asked = sum_requested(device)
     used = sum_live_bytes(device, replayed)
-    reserved = sum_reserved_bytes(device, exact=exact)
+    reserved = sum_reserved_bytes(device)
     event = int(used.argmax()) - 1 if at is None else at
     lines = [find_script_location(stack) for stack in snapshot.stacks]
     blocks = list_blocks(device, replayed)
@@ -380,7 +380,7 @@ def trace_lives(report: TorchReport) -> TorchLives:
     lines = tuple(find_script_location(each) for each in report.snapshot.stacks)
     contents, content = _list_contents(report, lines, blocks.start, blocks.stack)
     used_bytes = sum_live_bytes(report.device, report.replay)
-    held_bytes = sum_reserved_bytes(report.device, exact=report.replay.is_exact)
+    held_bytes = sum_reserved_bytes(report.device)
     footprint = np.zeros(len(used_bytes), np.int64) if held_bytes is None else held_bytes
     none, ticks = np.zeros(0, np.int64), np.arange(-1, len(used_bytes) - 1, dtype=np.int64)
     return TorchLives(

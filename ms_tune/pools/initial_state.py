@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import pairwise
 
 import numpy as np
 
-from ms_tune.pools.torch_space import EXPANDABLE_SPACE, LARGE_SEGMENT, SMALL_REQUEST, SMALL_SEGMENT, InitialSegment
+from ms_tune.pools.pool import ALIGNMENT
+from ms_tune.pools.torch_space import (
+    EXPANDABLE_SPACE,
+    LARGE_SEGMENT,
+    SMALL_REQUEST,
+    SMALL_SEGMENT,
+    InitialSegment,
+    TorchSettings,
+)
 from ms_tune.readers.torch_snapshot import Action, DeviceTrace
 from ms_tune.records import Record
 
@@ -29,13 +37,17 @@ class Start(Record):
     segments: tuple[InitialSegment, ...]
     live: Mapping[int, int]  # sizes of its live blocks by address
     requested: Mapping[int, tuple[int, int]]  # bytes requested for those blocks, and their streams
+    # Bytes by which some of those blocks may be larger: (the event that frees the block, the bytes).
+    uncertain: tuple[tuple[int, int], ...] = ()
 
 
-def rewind_recording(device: DeviceTrace, rounded: Callable[[int], int]) -> Start:
+def rewind_recording(device: DeviceTrace, settings: TorchSettings) -> Start:
     """Return the allocator's state before the first event; RecordingError if the events contradict each other.
 
-    ``rounded`` returns a block's size: of blocks that were live at the start and freed later, only the request is recorded.
+    Of blocks that were live at the start and freed later only the request is recorded, and not what was left unsplit
+    behind it: that follows from the blocks behind them.
     """
+    rounded = settings.round_request
     final = {each.address: (each, one.stream) for one in device.segments for each in one.blocks if each.active}
     wrong = _find_contradiction(device, final)
     classic = _classic_segments(device, wrong.event if wrong is not None else -1)
@@ -43,20 +55,56 @@ def rewind_recording(device: DeviceTrace, rounded: Callable[[int], int]) -> Star
         raise wrong
     live = {address: block.size for address, (block, _) in final.items()}
     asked = {address: (block.requested, stream) for address, (block, stream) in final.items()}
+    freed: dict[int, int] = {}  # blocks that were live at the start: the events that free them
     for address, place, allocates in device.events.first_turns():
         if allocates:
             live.pop(address, None)
         else:
             event = device.events[place]
-            live[address], asked[address] = rounded(event.size), (event.size, event.stream)
+            live[address], asked[address], freed[address] = rounded(event.size), (event.size, event.stream), place
     segments = [classic[base] for base in sorted(classic)]
+    uncertain = _extend_blocks(device, segments, live, freed, settings.max_split)
     if any(one.expandable for one in device.segments) or device.events.rows_with(*_MAPS).any():
         segments += _expandable_segments(device, live, asked, rounded)
     segments.sort(key=lambda one: one.base)
     for one, following in pairwise(segments):
         if one.base + one.size > following.base:
             raise RecordingError(reason="segment", event=0)
-    return Start(tuple(segments), live, {address: asked[address] for address in live})
+    return Start(tuple(segments), live, {address: asked[address] for address in live}, uncertain)
+
+
+def _extend_blocks(
+    device: DeviceTrace,
+    segments: Iterable[InitialSegment],
+    live: dict[int, int],
+    freed: Mapping[int, int],
+    max_split: int | None,
+) -> tuple[tuple[int, int], ...]:
+    # Add to blocks what was left unsplit behind them, and return what remains unknown (as in `Start.uncertain`).
+    # In the large pool a remainder of up to `SMALL_REQUEST` stays with the block (`should_split`), so that no free block
+    # is that small. A larger gap is a free block, from whose beginning later blocks are allocated: the lowest of them,
+    # if it lies within `SMALL_REQUEST`, is where the block before it ends.
+    turns, order = device.events.turns_by_address, sorted(live)
+    starts, places = turns.address[turns.allocates], turns.place[turns.allocates]
+    uncertain = []
+    for segment in segments:
+        end = segment.base + segment.size
+        inside = order[bisect_left(order, segment.base) : bisect_left(order, end)]
+        for address, following in pairwise([*inside, end]):
+            if segment.small or address not in freed:
+                continue
+            own_end = address + live[address]
+            gap = following - own_end
+            if gap <= SMALL_REQUEST or (max_split is not None and live[address] >= max_split):
+                live[address] += max(gap, 0)
+                continue
+            behind = slice(*np.searchsorted(starts, [own_end, own_end + SMALL_REQUEST + 1]))
+            marks = starts[behind][places[behind] < freed[address]]
+            if len(marks):
+                live[address] = int(marks[0]) - address
+            elif gap > SMALL_REQUEST + ALIGNMENT:
+                uncertain.append((freed[address], min(SMALL_REQUEST, gap - SMALL_REQUEST - ALIGNMENT)))
+    return tuple(uncertain)
 
 
 def _find_contradiction(device: DeviceTrace, final: Container[int]) -> RecordingError | None:

@@ -160,6 +160,15 @@ class TorchReplay:
         """Return whether nothing differs."""
         return self.first is None
 
+    @property
+    def uncertain_bytes(self) -> int:
+        """Return by how many bytes the peak may be higher than in `used`: other sizes of blocks from before are as exact."""
+        used = np.append(sum(self.start.live.values()), self.used)
+        ends = np.zeros(len(used) + 1, np.int64)  # possible bytes by the place in `used` from which they are freed
+        for freed, possible in self.start.uncertain:
+            ends[freed + 1] += possible
+        return int((used + ends[:0:-1].cumsum()[::-1]).max() - used.max())
+
     def count_difference(self, difference: ReplayDifference, count: int = 1) -> None:
         """Count a difference, and keep the first one."""
         self.differences += count
@@ -244,9 +253,7 @@ class _Bases(list[int]):
 def _replay_events(
     device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
 ) -> TorchReplay:
-    run = _Replay(
-        device, TorchReplay(settings, rewind_recording(device, settings.round_request)), on_progress, stop=stop
-    )
+    run = _Replay(device, TorchReplay(settings, rewind_recording(device, settings)), on_progress, stop=stop)
     begun = run.pool.state.used, run.pool.state.reserved
     carry_out_all(device.events, run)
     found = run.found

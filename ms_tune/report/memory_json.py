@@ -357,7 +357,7 @@ def _line_json(each: CodeLocation | Survivors | StepGrowth | LineChange, *names:
 def _snapshot_of(report: TorchReport) -> dict[str, object]:
     first, settings = report.replay.first, report.replay.settings
     replay = {
-        **record_json(report.replay, "allocations", "differences"),
+        **record_json(report.replay, "allocations", "differences", "uncertain_bytes"),
         "refused_because": report.refused_because,
         "first_difference_event": first.event if first is not None else None,
         "settings": {"npu": bool(settings.padding), **_torch_settings_json(settings)},

@@ -91,7 +91,9 @@ def proof_lines(report: TorchReport) -> list[Message]:
         return [reason] if reason is not None else []
     counts = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
     refused = [msg("snapshot.show.refused", reason=reason)] if reason is not None else []
-    return [msg("snapshot.show.replayed", **counts), *refused, *unknown]
+    uncertain = replay.uncertain_bytes if reason is None else 0
+    range_note = [msg("snapshot.show.uncertain", size=size_text(uncertain))] if uncertain else []
+    return [msg("snapshot.show.replayed", **counts), *range_note, *refused, *unknown]
 
 
 def _line_name(place: CodeLocation, console: Console) -> str:

@@ -141,14 +141,14 @@ def test_what_is_held_and_what_contradicts(seed: int, tmp_path: Path) -> None:
             live.add(event.address)
         elif event.action is Action.SEGMENT_FREE:
             classic.add(event.address)
-    curve = sum_reserved_bytes(device, exact=False)
+    curve = sum_reserved_bytes(device)
     assert (curve is None) == (min(held) < 0)
     assert curve is None or curve.tolist() == held[::-1]
     if wrong is None:
-        assert set(rewind_recording(device, NPU.round_request).live) == live
+        assert set(rewind_recording(device, NPU).live) == live
     else:
         with pytest.raises(RecordingError) as error:
-            rewind_recording(device, NPU.round_request)
+            rewind_recording(device, NPU)
         assert (error.value.reason, error.value.event) == wrong
 
 

@@ -13,7 +13,7 @@ from ms_tune.pools.initial_state import Ranges
 from ms_tune.pools.torch_replay import TorchReplay, replay_recording
 from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
 from ms_tune.readers.torch_snapshot import read_torch_snapshot
-from ms_tune.units import MIB
+from ms_tune.units import KIB, MIB
 from tests.pools.torch_recordings import Program, Recording
 
 REAL = Path(__file__).parents[3] / "shared" / "fixtures" / "torch_npu" / "snapshots"
@@ -52,16 +52,51 @@ def test_a_recording_from_the_start_is_replayed_exactly(
 def test_a_recording_that_begins_in_the_middle(settings: TorchSettings, seed: int, tmp_path: Path) -> None:
     program = Program(settings, seed=seed).run(emptied=seed == 1)
     starts = [at for at, event in enumerate(program.events) if event["action"] == "free_completed"]
-    exact = 0
     for first in starts[:: max(1, len(starts) // 6)]:
         found = replayed(program.snapshot(first=first + 1), tmp_path)
-        # For an initial block that was freed later only the requested size is known, not the remainder that was not
-        # split off.
-        assert found.is_exact or not settings.expandable
-        exact += found.is_exact
-        if found.is_exact and len(found.reserved):
-            assert found.reserved[-1] == program.pool.state.reserved
-    assert exact > 0
+        assert (found.differences, found.first) == (0, None)
+        assert found.reserved[-1] == program.pool.state.reserved
+        # Of an initial block that was freed later only the requested size is known, not the remainder that was not
+        # split off: that follows from the blocks behind it, or is counted as uncertain.
+        peak, truth = max(found.used.tolist()), max(program.used[first + 1 :])
+        assert peak <= truth <= peak + found.uncertain_bytes
+        assert settings.expandable <= (peak == truth)
+
+
+def test_a_remainder_before_a_live_block_or_a_hole_belongs_to_its_block(tmp_path: Path) -> None:
+    base, asked, rest, total = 1 << 40, 4 * MIB, 960 * KIB, 20 * MIB
+    behind = base + asked + rest
+
+    def event(action: str, address: int, size: int) -> Recording:
+        return {"action": action, "addr": address, "size": size, "stream": 0}
+
+    def replay(events: list[Recording], blocks: list[tuple[int, int]]) -> TorchReplay:
+        places = [base, *(address + size for address, size in blocks)]
+        holes = [
+            (start, end - start) for start, end in zip(places, [*(at for at, _ in blocks), base + total], strict=True)
+        ]
+        layout = [
+            {
+                "address": at,
+                "size": size,
+                "requested_size": size if live else 0,
+                "state": "active_allocated" if live else "inactive",
+            }
+            for at, size, live in sorted([(*one, True) for one in blocks] + [(*one, False) for one in holes if one[1]])
+        ]
+        segment = {"address": base, "total_size": total, "stream": 0, "segment_type": "large", "blocks": layout}
+        return replayed({"segments": [segment], "device_traces": [events]}, tmp_path)
+
+    freed = [event("free_requested", base, asked), event("free_completed", base, asked)]
+    hole = replay(
+        [event("alloc", behind, 8 * MIB), *freed, event("alloc", base, 2 * MIB)], [(base, 2 * MIB), (behind, 8 * MIB)]
+    )
+    assert (hole.is_exact, hole.used.max(), hole.uncertain_bytes) == (True, asked + rest + 8 * MIB, 0)
+    live = replay(freed, [(behind, 4 * MIB)])
+    assert (live.is_exact, max(live.start.live.values()), live.uncertain_bytes) == (True, asked + rest, 0)
+    # Nothing is allocated behind the block while it lives: up to 1 MiB more is as exact.
+    unknown = replay(freed, [])
+    assert (unknown.is_exact, unknown.uncertain_bytes) == (True, MIB)
 
 
 def test_whatever_is_changed_is_found(tmp_path: Path) -> None:

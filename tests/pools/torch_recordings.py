@@ -37,10 +37,12 @@ class Program:
         self.settings = settings
         self.events: list[Recording] = []
         self.live: dict[int, tuple[int, list[Recording]]] = {}
+        self.used: list[int] = []  # bytes of live blocks after each event
 
     def event(self, action: str, address: int, size: int, frames: list[Recording] | None = None) -> None:
         found: Recording = {"action": action, "addr": address, "size": size, "stream": STREAM, "frames": frames or []}
         self.events.append(found)
+        self.used.append(self.pool.state.used)  # before it is carried out, for those that change it
 
     def allocate(self, size: int, frames: list[Recording] | None = None) -> int:
         before = len(self.pool.state.units)
@@ -52,7 +54,7 @@ class Program:
         else:
             for unit in self.pool.state.units[before:]:
                 self.event("segment_alloc", unit.base, unit.size, frames)
-        self.event("alloc", address, size, frames)
+        self.event("alloc", address, size, frames)  # the pool has allocated it already
         self.live[address] = (size, frames or [])
         return address
 
@@ -61,6 +63,7 @@ class Program:
         self.event("free_requested", address, size)
         self.event("free_completed", address, size)
         self.pool.free(address)
+        self.used[-1] = self.pool.state.used
 
     def empty_cache(self) -> None:
         held = [unit for unit in self.pool.state.units if unit.released is None]
