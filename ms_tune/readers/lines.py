@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, count, repeat
@@ -35,6 +36,8 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         hint = msg("trace.unreadable.hint") if isinstance(error, PermissionError) else None
         raise TraceError(msg("trace.unreadable", detail=reason_of(error)), hint, path=path) from error
+    except (EOFError, zlib.error) as error:  # of a packed file
+        raise TraceError(msg("trace.unreadable", detail=str(error)), path=path) from error
 
 
 def read_json(path: Path, most: int, too_long: Message, text: str) -> object:
@@ -162,6 +165,7 @@ def _skip_line(file: BinaryIO) -> int:
 
 
 _MAX_LOGS = 4096
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
 _LOGS = ("worker_*.log", "rank_*/info.log", "rank_*/log.txt", "*.log")
 _RANK_IN_NAME = re.compile(r"(?:worker|rank)_(\d{1,6})")
 _ANSI = re.compile(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import BinaryIO, cast
 
 from ms_tune.errors import TraceError
@@ -28,7 +29,7 @@ from ms_tune.facts.oom import (
     match_figures,
     read_form,
 )
-from ms_tune.readers.lines import decode_line, find_logs, parse_rank, read_line_blocks, reading, split_prefix
+from ms_tune.readers.lines import UTF_16, decode_line, find_logs, parse_rank, read_line_blocks, reading, split_prefix
 from ms_tune.readers.runtime_log import PoolState, StatisticsLines, read_runtime_log, take_pool
 from ms_tune.readers.tracker_tables import load_polars
 from ms_tune.records import Record
@@ -467,14 +468,15 @@ def _make_report(
     failures: Sequence[MemoryFailure], evidence: Sequence[str], frames: Sequence[str], *, is_ordered: bool
 ) -> FailureReport:
     first, said = failures[0], "\n".join(evidence)
-    job = find_job(said)
+    job, low = find_job(said), said.lower()
+    is_cuda = first.framework in ("torch", "cuda") or (
+        not re.search("npu|ascend", low) and ("cuda" in low or first.framework == "vllm")
+    )
     family = first.framework if first.framework in _FAMILIES else ""
-    low = said.lower()
-    is_cuda = first.framework in ("torch", "cuda") or ("cuda" in low and "npu" not in low)
     if not family and (job or is_cuda):
         family = "mindspore" if job in ("mindformers", "mindspore") else "torch" if is_cuda else "torch_npu"
     if not job or job in _FAMILIES:
-        job = family or first.framework
+        job = first.framework if first.framework in ("vllm", "sglang") else family
     keys = [key for key in (job, family, "cuda" if is_cuda else "npu") if key]
     causes = [first.cause.value]
     if first.framework in _BELOW and first.cause is Cause.UNKNOWN:
@@ -487,11 +489,14 @@ def _make_report(
 def _explain_nothing(files: Sequence[Path]) -> TraceError:
     # Only one log shows what the user expected of it.
     path = files[0]
-    if len(files) == 1:
-        if not path.stat().st_size:
-            return TraceError(msg("oom.nothing.empty"), msg("oom.nothing.empty.hint"), path=path)
-        error = read_runtime_log(path).last_error
-        if error is not None:
-            error = error.strip().splitlines()[0][:_MOST_SHOWN]
-            return TraceError(msg("oom.nothing.error", error=error), msg("oom.nothing.hint"), path=path)
+    with path.open("rb") as file:
+        head = file.read(2)
+    if len(files) == 1 and not head:
+        return TraceError(msg("oom.nothing.empty"), msg("oom.nothing.empty.hint"), path=path)
+    if head in UTF_16:
+        return TraceError(msg("trace.log.utf-16"), msg("trace.log.utf-16.hint", file=quote(str(path))), path=path)
+    error = read_runtime_log(path).last_error if len(files) == 1 and head != _GZIP else None
+    if error is not None:
+        error = error.strip().splitlines()[0][:_MOST_SHOWN]
+        return TraceError(msg("oom.nothing.error", error=error), msg("oom.nothing.hint"), path=path)
     return TraceError(msg("oom.nothing"), msg("oom.nothing.hint"), path=path)

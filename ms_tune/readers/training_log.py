@@ -17,7 +17,15 @@ from shlex import quote
 
 from ms_tune.errors import NoStepsError, TraceError
 from ms_tune.facts.query import load
-from ms_tune.readers.lines import decode_line, find_likely_lines, parse_rank, read_line_blocks, reading, split_rank
+from ms_tune.readers.lines import (
+    UTF_16,
+    decode_line,
+    find_likely_lines,
+    parse_rank,
+    read_line_blocks,
+    reading,
+    split_rank,
+)
 from ms_tune.readers.logged_steps import (
     NOT_LOGGED,
     LoggedMemory,
@@ -60,7 +68,6 @@ _MILLISECONDS = 1000
 _SAME_LOSS = 1e-3  # relative difference of one loss that two ranks report
 _ENOUGH = 64 * 1024**2  # bytes after which only lines of trainers that were met are searched
 _OF_GPUS, _OF_NPUS = (b"nccl", b"cuda", b"rocm", b"hip mem"), (b"npu", b"ascend", b"hccl")
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
 _NONE = LineKind(table_form(""), ())
 _UNKNOWN: _Layout = (_NONE._replace(), lambda _line: ())
 _SKIPPED: _Layout = (_NONE._replace(), lambda _line: ())  # of lines with one of the words, but nothing to read
@@ -115,7 +122,7 @@ def _without_steps(path: Path, head: bytes) -> TraceError:
     file = quote(str(path))
     if head == b"\x1f\x8b":
         return TraceError(msg("trace.log.packed"), msg("trace.log.packed.hint", file=file), path=path)
-    if head in _UTF_16:
+    if head in UTF_16:
         return TraceError(msg("trace.log.utf-16"), msg("trace.log.utf-16.hint", file=file), path=path)
     return NoStepsError(msg("trace.steps.none"), msg("trace.steps.none.hint"), path=path)
 

@@ -443,7 +443,13 @@ def show_failures(report: FailureReport, console: Console, *, quiet: bool = Fals
 def _show_failure_remedies(report: FailureReport, console: Console, most: int | None) -> None:
     new = [one for one in report.remedies if not one.is_set]
     if new:
-        kind = "oom.remedies.inference" if report.is_inference else "oom.remedies"
+        kind = (
+            "oom.remedies.inference"
+            if report.is_inference
+            else "oom.remedies"
+            if report.job
+            else "oom.remedies.unknown"
+        )
         console.write_section(kind, job=report.job)
     for one in new[:most]:
         title = console.text(f"oom.remedy.{one.name}")

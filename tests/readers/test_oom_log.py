@@ -475,6 +475,17 @@ def test_a_log_of_one_object_a_line(tmp_path: Path) -> None:
     assert (found.where, found.line, found.cause) == ("/job/train.py:30", 2, "shortage")
 
 
+def test_a_packed_log_that_is_cut_or_damaged_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "run.log.gz"
+    whole = gzip.compress(SHORT.encode() * 100)
+    for data in (whole[:20], whole[:15] + bytes(9) + whole[24:]):
+        path.write_bytes(data)
+        with pytest.raises(TraceError):
+            read_memory_failures([path])
+    path.write_bytes(whole)
+    assert read_memory_failures([path]).first.short_bytes == 3 * GIB // 4
+
+
 def test_a_line_of_a_megabyte_takes_no_time(tmp_path: Path) -> None:
     began = time.process_time()
     assert first(tmp_path, "rtMalloc fail alloc " * 50_000 + SHORT).short_bytes == 3 * GIB // 4
