@@ -130,7 +130,7 @@ def megatron_stage(
 
 
 def _persistent_bytes(config: TrainingConfig, stage: Stage, options: MegatronOptions) -> tuple[int, int]:
-    # Return what stays for the whole run, and what the optimizer's step needs in addition.
+    # Return the bytes that stay for the whole run, and those that the optimizer's step needs in addition.
     weights = list(stage_weights(config, stage))
     counted = sum(one.size for one in weights)
     trained = weights if options.adapter is None else list(_adapter_weights(config, stage, options.adapter))

@@ -1,8 +1,8 @@
 """Match the words in which frameworks, drivers and operating systems report a failed allocation (``data/out_of_memory.json``).
 
-A form is a regular expression in which ``{wanted}`` stands for a size with the name `wanted`: ``3.00 GiB``, ``4096``,
-``58M``. Names are `wanted`, `free`, `used` (by tensors), `held` (by the framework), `cached` (held, not used), `limit`,
-`allowed` (a fraction that the user set), `event` (waiting for an event), `total` and `unused` (of the device at start).
+A form is a regular expression in which ``{wanted}`` matches a size with the name `wanted`: ``3.00 GiB``, ``4096``,
+``58M``. Names are `wanted`, `free`, `used` (by tensors), that of the framework's reserved bytes, `cached` (reserved, not used),
+`limit`, `allowed` (a fraction that the user set), `event` (waiting for an event), `total` and `unused` (of the device at start).
 """
 
 from __future__ import annotations

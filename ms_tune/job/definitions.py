@@ -102,7 +102,7 @@ class OwnArgument(NamedTuple):
 
     name: str
     choices: tuple[str, ...] | None  # None if it accepts any value
-    type: str  # the name of what converts the value: `int`, `float`, `str`, a function
+    type: str  # the name of the converter: `int`, `float`, `str`, a function
 
 
 class ArgumentDefinitions(NamedTuple):

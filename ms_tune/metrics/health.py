@@ -95,7 +95,7 @@ def are_dependent(values: Sequence[float]) -> bool:
 
 
 def check_health(run: LoggedTraining, steps: RankSteps, times: StepTimes) -> Iterator[Diagnostic]:
-    """Yield what is wrong with a run, the worst first."""
+    """Yield the faults of a run, the worst first."""
     found = [*_check_losses(steps), *_check_skipped(run, steps), *_check_memory(steps)]
     # In reinforcement learning responses grow, and the loss of a policy has no level.
     learns = "generation" not in steps.form.notes

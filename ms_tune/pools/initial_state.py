@@ -44,8 +44,8 @@ class Start(Record):
 def rewind_recording(device: DeviceTrace, settings: TorchSettings) -> Start:
     """Return the allocator's state before the first event; RecordingError if the events contradict each other.
 
-    Of blocks that were live at the start and freed later only the request is recorded, and not what was left unsplit
-    behind it: that follows from the blocks behind them.
+    Of blocks that were live at the start and freed later only the request is recorded, and not the unsplit
+    remainder after it, which follows from the blocks after them.
     """
     rounded = settings.round_request
     final = {each.address: (each, one.stream) for one in device.segments for each in one.blocks if each.active}
@@ -80,7 +80,7 @@ def _extend_blocks(
     freed: Mapping[int, int],
     max_split: int | None,
 ) -> tuple[tuple[int, int], ...]:
-    # Add to blocks what was left unsplit behind them, and return what remains unknown (as in `Start.uncertain`).
+    # Add to blocks the unsplit remainders after them, and return the unknown ones (as in `Start.uncertain`).
     # In the large pool a remainder of up to `SMALL_REQUEST` stays with the block (`should_split`), so that no free block
     # is that small. A larger gap is a free block, from whose beginning later blocks are allocated: the lowest of them,
     # if it lies within `SMALL_REQUEST`, is where the block before it ends.

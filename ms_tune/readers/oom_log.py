@@ -1,4 +1,4 @@
-"""Read why a run ran out of memory from its logs: which ranks failed, the request, the figures, the cause, and what helps.
+"""Read why a run ran out of memory from its logs: which ranks failed, the request, the figures, the cause, and the remedies.
 
 ``facts/data/out_of_memory.json`` has the words. Logs may be those of several ranks in one file, one file per rank, a folder,
 and packed with gzip. Only lines with one of the words are looked at, so that a gigabyte takes seconds.
@@ -66,7 +66,7 @@ _CORE = re.compile(
 _RANK_ID = re.compile(r"\bRankID:(\d{1,6})\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[-T ]\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?")
 _FAMILIES = ("mindspore", "torch_npu", "torch")
-_BELOW = ("driver", "hccl", "cuda")  # what frameworks allocate from
+_BELOW = ("driver", "hccl", "cuda")  # the layers from which frameworks allocate
 
 
 class Cause(str, Enum):
@@ -110,7 +110,7 @@ class MemoryFailure(Record):
 
     @property
     def label(self) -> str:
-        """Return what names the rank: its number, its process or its device; empty if unknown."""
+        """Return the name of the rank: its number, its process or its device; empty if unknown."""
         if self.rank is not None:
             return str(self.rank)
         return self.process or (f"device {self.device}" if self.device is not None else "")
@@ -214,7 +214,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Stream:
-    """What one rank or process wrote to a log, as far as it matters."""
+    """The relevant content that one rank or process wrote to a log."""
 
     label: tuple[int | None, str]
     failures: dict[str, _Found] = field(default_factory=dict)  # by the device in the message
@@ -361,7 +361,7 @@ def _choose_frame(frames: Sequence[str]) -> str:
 
 
 def _read_log(path: Path, *, with_head: bool) -> tuple[list[MemoryFailure], list[str], list[str]]:
-    # Return the failures of all streams of a log, what else it says about the job, and the frames of the failures.
+    # Return the failures of all streams of a log, its other statements about the job, and the frames of the failures.
     streams: dict[tuple[int | None, str], _Stream] = {}
     evidence: list[str] = []
     with reading(path), _open_log(path) as file:
@@ -487,7 +487,7 @@ def _make_report(
 
 
 def _explain_nothing(files: Sequence[Path]) -> TraceError:
-    # Only one log shows what the user expected of it.
+    # Only one log: the user expected a failure in it.
     path = files[0]
     with path.open("rb") as file:
         head = file.read(2)

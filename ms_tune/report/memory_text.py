@@ -417,7 +417,7 @@ def _show_pair(pair: RankComparison, console: Console, top: int, *, quiet: bool)
 
 
 def show_failures(report: FailureReport, console: Console, *, quiet: bool = False, verbose: bool = False) -> None:
-    """Show why a run ran out of memory: the first failure and its cause, the other ranks, figures, and what to try."""
+    """Show why a run ran out of memory: the first failure and its cause, the other ranks, figures, and remedies."""
     first = report.first
     console.write(_failure_title(first, console))
     if quiet:

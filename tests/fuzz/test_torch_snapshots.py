@@ -110,6 +110,13 @@ def test_an_array_of_bytes_that_is_not_there_is_refused_without_a_word_of_the_in
     assert capfd.readouterr() == ("", "")
 
 
+SHORT = (  # 4 GiB wanted, 1 GiB free and 1 GiB cached
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total capacity of 23.65 GiB of "
+    "which 1.00 GiB is free. Including non-PyTorch memory, this process has 22.00 GiB memory in use. Of the allocated "
+    "memory 20.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated.\n"
+)
+
+
 def test_logs(tmp_path: Path) -> None:
     random = Random(7)  # noqa: S311 - cases of a test
     texts = [
@@ -118,6 +125,7 @@ def test_logs(tmp_path: Path) -> None:
         CUDA,
         STATISTICS.format(peak=5),
         ENOUGH,
+        SHORT,
         "halMemAlloc failed: size=5\n",
     ]
     lines = [line for text in texts for line in text.splitlines(keepends=True)]
