@@ -104,7 +104,7 @@ MISTAKES = {
     "memory diff run": "ms-tune memory diff --help",
     "memory run --html train.yaml": "--force",
     "metrics trian.log": "train.log",
-    "metrics train.log": "per_step_time",
+    "metrics train.log": "--pattern",
     "metrics train.log --chip 910Z": "910B2",
     "metrics folder": "msrun",
     "metrics packed.log": "gunzip -k packed.log",

@@ -188,6 +188,8 @@ def _traces(folder: Path) -> None:
     (folder / "worker_3.log").write_text(STATISTICS.format(peak=58600) + ENOUGH, "utf-8")
     for name in ("worker_7.log", "msrun_log/worker_7.log", "deterministic.log"):
         (folder / name).write_text(slow, "utf-8")
+    own = (f"step {step}: loss 2.5, 100.0 ms\nstep {step} loss 2.5 in 0.1 s\n" for step in range(1, 41))
+    (folder / "own.log").write_text("".join(own), encoding="utf-8")
     for name in ("one_machine.log", "one_machine/worker_0.log", "usual.log", "train.log", "before.log"):
         (folder / name).write_text(fast, "utf-8")
     host_bound().write(folder / "prof", 0)
