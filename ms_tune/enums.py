@@ -84,3 +84,4 @@ class SizeOrigin(str, Enum):
     OPTION = "model-config"  # the `config.json` that the user named
     FOLDER = "model-folder"  # the `config.json` of the folder that the config names
     ASSUMED = "assumed"  # a public model that the config names
+    VOCABULARY = "assumed-vocabulary"  # the size of the vocabulary alone is that of a public model

@@ -122,9 +122,8 @@ def _ring_share(size: int, ranks: int) -> int:
 
 # Ratio of simulated peaks to these estimates for the same jobs (docs/check.md), with a small margin at both ends.
 _LOWEST, _LOWEST_STATIC, _HIGHEST, _HIGHEST_WITH_EXPERTS = 0.95, 0.9, 1.5, 2.5
-_LOWEST_PROGRAM = (
-    0.75  # the same for peaks on NPUs that MindSpeed-LLM publishes with its tests (``tests/**/baseline*``)
-)
+# The same for peaks on NPUs that MindSpeed-LLM publishes with its tests (``tests/**/baseline*``).
+_LOWEST_PROGRAM = 0.75
 
 
 class Outlook(str, Enum):
@@ -143,9 +142,8 @@ class StageEstimate(Record):
     recomputed: int  # fully recomputed layers
     lasting_bytes: int  # weights, gradients and optimizer state
     activation_bytes: int  # activations of the micro-batches in flight
-    transient_bytes: (
-        int  # the layer being recomputed, or the logits; whole weights gathered from the ranks that shard them
-    )
+    # The layer being recomputed, or the logits; whole weights gathered from the ranks that shard them.
+    transient_bytes: int
 
     @property
     def peak_bytes(self) -> int:

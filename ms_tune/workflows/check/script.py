@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,7 +217,7 @@ def _estimate_command(request: OverviewRequest, command: ProgramArguments) -> Pr
     words = None if named is None else named[1].config["vocab_size"]
     sizes = ModelSizes(SizeOrigin.CONFIG)
     if named is not None:
-        sizes = ModelSizes(SizeOrigin.ASSUMED, model=named[1].name, key=named[0])
+        sizes = ModelSizes(SizeOrigin.VOCABULARY, model=named[1].name, key=named[0])
     found = ProgramEstimate(Assumptions(devices, source, split, inputs.chunks or 1, inputs.micro_batches or 1), sizes)
     try:
         estimate, micro_batches = estimate_arguments(command, plan, split, request.job, words)
@@ -251,6 +252,8 @@ _OTHERWISE = (
     *("moe_zero_memory", "tp_2d", "use_torch_fsdp2", "use_custom_fsdp", "qlora"),
     *("o2_optimizer", "o2_gradient", "quant_states", "quant_grads"),
 )
+# Evaluation and inference have the same arguments, but neither gradients nor optimizer state.
+_TRAINS = re.compile("train|tun(?:e|ing)|sft|dpo")  # in the name of a program
 _SHORTER = ("no_pad_to_seq_lengths", "variable_seq_lengths")  # samples are not padded to the sequence length
 _TUNED = ("sft", "dpo")  # stages of posttrain_gpt.py with a model for text
 
@@ -273,6 +276,9 @@ def estimate_arguments(
         ConfigError: A value has an unsupported form.
     """
     read = ArgumentReader(command)
+    name = command.launch.name
+    if name and not _TRAINS.search(name):
+        raise UnsupportedError(msg("check.script.not-training", program=name))
     for dest in _OTHERWISE:
         if read.value(dest) not in (None, False, 0, [], "", "disable"):
             raise UnsupportedError(msg("check.script.otherwise", argument=read.argument_name(dest)))

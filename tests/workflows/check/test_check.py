@@ -18,6 +18,7 @@ from ms_tune import check_job, load_job, normalize_recompute
 from ms_tune.cli.main import main
 from ms_tune.diagnostics import Severity
 from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.enums import SizeOrigin
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.estimate.memory import Estimate, Outlook, StageEstimate
 from ms_tune.facts.query import data_folder
@@ -930,6 +931,26 @@ class TestScript:
             assert seen.estimate is not None
             assert seen.sizes is not None
             assert (seen.sizes.model, seen.sizes.key) == ("Llama-2-7B", key)
+            assert seen.sizes.origin is SizeOrigin.VOCABULARY  # the other sizes are the script's
+
+    @pytest.mark.parametrize(
+        ("program", "more", "estimated"),
+        [
+            ("evaluation.py", "--task mmlu --evaluation-batch-size 1", False),
+            ("inference.py", "--max-new-tokens 256", False),
+            ("pretrain_gpt.py", "", True),
+        ],
+    )
+    def test_only_programs_that_train_are_estimated(
+        self, tmp_path: Path, program: str, more: str, *, estimated: bool
+    ) -> None:
+        # The others have no gradients and no optimizer state, although most of their arguments are the same.
+        script = tmp_path / "run.sh"
+        script.write_text(f"torchrun --nproc_per_node 1 {program} {LLAMA} {more}\n", encoding="utf-8")
+        seen = check_job(script, request=OverviewRequest(framework_version="2.2"))
+        assert (seen.estimate is not None) == estimated
+        why = None if estimated else msg("check.script.not-training", program=program)
+        assert seen.no_estimate_because == why
 
     def test_beyond_all_bounds(self, tmp_path: Path) -> None:
         words = "--global-batch-size 1000000000000000000 --num-layers 10000 --num-layers-per-virtual-pipeline-stage 1"
