@@ -103,6 +103,30 @@ def test_what_cannot_be_replayed_is_said(tmp_path: Path, capsys: CAPTURE) -> Non
     assert "own figures are omitted" in capsys.readouterr().out
 
 
+def test_a_recording_from_the_middle(tmp_path: Path, capsys: CAPTURE) -> None:
+    # One block of 4 MiB that is freed: nothing is allocated after it, so that it may have ended 1 MiB later.
+    base, freed = 1 << 40, {"addr": 1 << 40, "size": 4 * MIB, "stream": 0}
+    hole = {"address": base, "size": 20 * MIB, "requested_size": 0, "state": "inactive"}
+    segment = {"address": base, "total_size": 20 * MIB, "stream": 0, "segment_type": "large", "blocks": [hole]}
+    events = [{"action": action, **freed} for action in ("free_requested", "free_completed")]
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [events]}, protocol=4))
+    found = run_json(capsys, path)
+    assert (found["peak_bytes"], found["replay"]["uncertain_bytes"]) == (4 * MIB, MIB)
+    assert main(["memory", str(path)]) == 0
+    assert "the peak may be up to 1.0 MiB higher" in " ".join(capsys.readouterr().out.split())
+    # An allocation at another address than this allocator's: not replayed, but the segments are recorded.
+    events.append({"action": "alloc", **freed, "addr": base + 2 * MIB})
+    live = [
+        {**hole, "size": 2 * MIB},
+        {**hole, "address": base + 2 * MIB, "size": 18 * MIB, "state": "active_allocated"},
+    ]
+    whole = {"segments": [{**segment, "blocks": live}], "device_traces": [events]}
+    path.write_bytes(pickle.dumps(whole, protocol=4))
+    found = run_json(capsys, path)
+    assert (found["peak_bytes"], found["reserved_peak_bytes"]) == (None, 20 * MIB)
+
+
 def test_other_settings(snapshot: Path, capsys: CAPTURE) -> None:
     found = run_json(capsys, "what-if", snapshot)
     assert [one["recorded"] for one in found["outcomes"]] == [True, False, False, False, False]

@@ -47,13 +47,13 @@ def test_a_recording_from_the_start_is_replayed_exactly(
     assert found.used[-1] == program.pool.state.used
 
 
-@pytest.mark.parametrize("settings", SETTINGS[:4])
+@pytest.mark.parametrize("settings", [*SETTINGS[:4], TorchSettings(max_split=4 * MIB)])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_recording_that_begins_in_the_middle(settings: TorchSettings, seed: int, tmp_path: Path) -> None:
     program = Program(settings, seed=seed).run(emptied=seed == 1)
     starts = [at for at, event in enumerate(program.events) if event["action"] == "free_completed"]
     for first in starts[:: max(1, len(starts) // 6)]:
-        found = replayed(program.snapshot(first=first + 1), tmp_path)
+        found = replayed(program.snapshot(first=first + 1), tmp_path, TorchSettings(max_split=settings.max_split))
         assert (found.differences, found.first) == (0, None)
         assert found.reserved[-1] == program.pool.state.reserved
         # Of an initial block that was freed later only the requested size is known, not the remainder that was not
