@@ -104,6 +104,7 @@ def run_dryrun(folder: Path, cache: Path, *arguments: str) -> RealRun:
         capture_output=True,
         encoding="utf-8",
         check=False,
+        timeout=900,  # one that hangs fails by itself, and does not use up the time of all
     )
     return RealRun(done.returncode, done.stdout, done.stderr, kept)
 

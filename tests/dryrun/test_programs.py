@@ -388,7 +388,8 @@ def fork(use, then=lambda: os.kill(os.getpid(), 9)):
         then()
     os.waitpid(pid, 0)
 """
-_BY_C = "import ctypes; os.fork = ctypes.CDLL(None).fork; "
+# With Python's lock: without it, the child may get a copy of the lock that a thread which it does not have holds for ever.
+_BY_C = "import ctypes; os.fork = ctypes.PyDLL(None).fork; "
 _IN_THREAD = "import threading; thread = threading.Thread(target={}); thread.start(); thread.join()"
 
 
