@@ -1,8 +1,9 @@
 """Find which test files detect which mutants: each mutant of `mutants.py` runs with every test that executes its function.
 
-    python benchmarks/kill_matrix.py [--count 200] [--seed 1] [--rooms dialects ...] [--tests tests -m fast] [--write FILE]
+    python benchmarks/kill_matrix.py [--count 200] [--seed 1] [--rooms dialects ...] [--tests tests --marked fast] [--write FILE]
 
-One pytest session runs all tests once, and `coverage` records the functions that each enters. Then, for each mutant, a
+One pytest session runs all tests once, and `coverage` records the functions that each enters. A fork without a mutant runs
+them again: those that fail there are left out, because they would detect anything. Then, for each mutant, a
 fork of that session replaces the functions of the mutant's module and runs the tests that enter the changed one, up to
 the first failure in each file. So a mutant takes only the time of its tests, without imports. A process that a test
 starts does not see the mutant, and mutants outside functions are not tried.
@@ -36,6 +37,7 @@ from mutants import CHECKOUT, ROOMS
 
 _SLOWER, _GRACE = 10, 5  # a test has ten times its seconds plus five; beyond that the mutant counts as detected
 _LONGEST = 120  # total seconds of all tests for one mutant
+_STALLED = 30  # seconds after which a test of the control hangs
 
 
 def _name_of(code: CodeType) -> str:
@@ -58,8 +60,16 @@ def function_codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]
     yield from walk(code)
 
 
+def forget_results() -> None:
+    """Empty the caches of functions, so that none keeps what it returned without the mutant, or a module like polars."""
+    gc.unfreeze()  # commands freeze what is loaded, and frozen objects would not be found
+    for thing in gc.get_objects():
+        if isinstance(thing, functools._lru_cache_wrapper) and thing.__module__.startswith("ms_tune"):  # noqa: SLF001 - what `cache` makes
+            thing.cache_clear()
+
+
 def replace_functions(mutant: Mutant) -> None:
-    """Put the mutant's functions in place of those that are loaded, and forget what those have kept."""
+    """Put the mutant's functions in place of those that are loaded."""
     file = str(CHECKOUT / mutant.path)
     before = compile(Path(file).read_text("utf-8"), file, "exec", dont_inherit=True)
     after = dict(function_codes(compile(mutant.text, file, "exec", dont_inherit=True)))
@@ -71,8 +81,6 @@ def replace_functions(mutant: Mutant) -> None:
             code = places.get((_name_of(thing.__code__), thing.__code__.co_firstlineno))
             if code is not None and code.co_freevars == thing.__code__.co_freevars:
                 thing.__code__ = code
-        elif isinstance(thing, functools._lru_cache_wrapper) and thing.__module__.startswith("ms_tune"):  # noqa: SLF001 - what `cache` makes
-            thing.cache_clear()
 
 
 @dataclass
@@ -98,7 +106,10 @@ class Matrix:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Replace pytest's own loop."""
         seconds, entered = self._run_all(session.items)
-        self.items = [item for item in session.items if item.nodeid in seconds]
+        passing = [item for item in session.items if item.nodeid in seconds]
+        unsteady = self._find_unsteady(passing, seconds)
+        self.items = [item for item in passing if item.nodeid not in unsteady]
+        print(f"\n{len(unsteady)} tests fail in a fork without a mutant, and are left out")
         print(f"\n{len(self.items)} of {len(session.items)} tests pass, {sum(seconds.values()):.0f} s", flush=True)
         running: dict[int, _Fork] = {}
         left = list(reversed(self.drawn))
@@ -119,6 +130,32 @@ class Matrix:
                 os.kill(fork.pid, signal.SIGKILL)  # it probably waits for a lock of a thread in the parent
                 self._finish(running.pop(fork.pipe))
         return True
+
+    def _find_unsteady(self, tests: Sequence[pytest.Item], seconds: Mapping[str, float]) -> set[str]:
+        """Return the tests that fail in a fork without a mutant (a control): they would detect every mutant."""
+        unsteady: set[str] = set()
+        left = sorted(tests, key=lambda one: seconds[one.nodeid])
+        while left:
+            read, write = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(read)
+                self._try(None, left, seconds, write)
+            os.close(write)
+            output = b""
+            while select.select([read], [], [], _STALLED)[0] and (part := os.read(read, 1 << 16)):
+                output += part
+            os.close(read)
+            os.kill(pid, signal.SIGKILL)  # it has ended, or waits for a thread that it does not have
+            os.waitpid(pid, 0)
+            lines = output.decode().splitlines()
+            unsteady |= {line.removeprefix("failed ") for line in lines if line.startswith("failed ")}
+            if "end" in lines:
+                break
+            current = lines[-1].partition(" ")[2] if lines else left[0].nodeid
+            unsteady.add(current)
+            left = left[1 + next(place for place, item in enumerate(left) if item.nodeid == current) :]
+        return unsteady
 
     def _start(self, mutant: Mutant, tests: Sequence[pytest.Item], seconds: Mapping[str, float]) -> _Fork:
         read, write = os.pipe()
@@ -187,12 +224,16 @@ class Matrix:
                 lines.update(range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1))
         return frozenset(lines)
 
-    def _try(self, mutant: Mutant, tests: Sequence[pytest.Item], seconds: Mapping[str, float], write: int) -> None:
-        """Run the tests in the fork: report the first failing test of each file, then end."""
+    def _try(
+        self, mutant: Mutant | None, tests: Sequence[pytest.Item], seconds: Mapping[str, float], write: int
+    ) -> None:
+        """Run the tests in the fork: report the first failing test of each file (without a mutant, each), then end."""
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
-        replace_functions(mutant)
+        forget_results()
+        if mutant is not None:
+            replace_functions(mutant)
 
         def stop(*_: object) -> None:
             raise TimeoutError
@@ -205,12 +246,12 @@ class Matrix:
         began, done = time.monotonic(), set[str]()
         for item in sorted(tests, key=lambda one: seconds[one.nodeid]):
             file = item.nodeid.partition("::")[0]
-            if file in done or time.monotonic() - began > _LONGEST:
+            if mutant is not None and (file in done or time.monotonic() - began > _LONGEST):
                 continue
             os.write(write, f"at {item.nodeid}\n".encode())
             signal.setitimer(signal.ITIMER_REAL, _SLOWER * seconds[item.nodeid] + _GRACE)
             try:
-                failed = any(report.failed for report in runtestprotocol(item, log=False, nextitem=item))
+                failed = any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
             except BaseException:  # noqa: BLE001 - whatever it is, it was noticed
                 failed = True
             signal.setitimer(signal.ITIMER_REAL, 0)
