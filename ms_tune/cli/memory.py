@@ -44,8 +44,6 @@ _ONLY_SNAPSHOTS = (
     "keep_cache",
 )
 
-_PACKED = (".log.gz", ".txt.gz", ".out.gz")
-
 
 class SubCommand(NamedTuple):
     """One subcommand: its help text, its parser and the function that runs it."""
@@ -111,8 +109,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
 def _has_logs(path: Path) -> bool:
     # Return whether a path is a log, or a folder of logs without a trace.
     if not path.is_dir():
-        name = path.name.lower()
-        return path.is_file() and (name.endswith(_PACKED) or (not name.endswith(".csv") and not is_snapshot(path)))
+        return path.is_file() and not path.name.lower().endswith((".csv", ".csv.gz")) and not is_snapshot(path)
     try:
         find_trace(path)
     except NoTraceError:

@@ -6,6 +6,7 @@ write it before the line), and the few lines that contain some words, as fast as
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import zlib
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, count, repeat
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from ms_tune.errors import TraceError, nearby, reason_of
 from ms_tune.records import Record
@@ -165,6 +166,7 @@ def _skip_line(file: BinaryIO) -> int:
 
 
 _MAX_LOGS = 4096
+GZIP = b"\x1f\x8b"  # a packed file's first two bytes
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # a text's first two bytes
 _LOGS = ("worker_*.log", "rank_*/info.log", "rank_*/log.txt", "*.log")
 _RANK_IN_NAME = re.compile(r"(?:worker|rank)_(\d{1,6})")
@@ -191,15 +193,20 @@ _MANY = 1024  # bytes per line with a word, below which all lines are checked on
 _MAX_LINE = 1024**2  # bytes; the rest counts as another line
 
 
-def find_logs(path: Path, *, packed: bool = False) -> list[Path]:
-    """Return the logs in a folder, of the first kind found: of msrun, MindFormers, ``ms-tune dryrun``, or any.
+@contextmanager
+def open_log(path: Path) -> Iterator[BinaryIO]:
+    """Open a log, or a pipe, which gzip may have packed; errors as in :func:`reading`."""
+    with reading(path), path.open("rb") as file:
+        packed = file.peek(2)[:2] == GZIP
+        yield cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file
 
-    With ``packed``, logs that gzip compressed are returned, too.
-    """
+
+def find_logs(path: Path) -> list[Path]:
+    """Return the logs in a folder, packed or not, of the first kind found: of msrun, MindFormers, ``ms-tune dryrun``, or any."""
     if not path.is_dir():
         return [path]
     for pattern in _LOGS:
-        files = chain(path.glob(pattern), path.glob(f"{pattern}.gz") if packed else ())
+        files = chain(path.glob(pattern), path.glob(f"{pattern}.gz"))
         found = sorted(files, key=lambda file: (parse_rank(file) or 0, str(file)))
         if len(found) > _MAX_LOGS:
             raise TraceError(msg("trace.log.too-many", count=len(found), limit=_MAX_LOGS), path=path)

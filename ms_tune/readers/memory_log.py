@@ -18,9 +18,9 @@ from ms_tune.errors import TraceError
 from ms_tune.readers.lines import (
     find_lines,
     find_logs,
+    open_log,
     parse_rank,
     read_line_blocks,
-    reading,
     split_rank,
 )
 from ms_tune.readers.logged_steps import LoggedMemory, read_baseline
@@ -86,7 +86,7 @@ def read_logged_memory(path: Path) -> tuple[RankMemory, ...]:
 
 def _read_file(path: Path) -> list[RankMemory]:
     reader = _MemoryLogReader(path)
-    with reading(path), path.open("rb") as file:
+    with open_log(path) as file:
         for body, first in read_line_blocks(file):
             if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
                 reports = read_baseline(path).memory.values()

@@ -6,7 +6,6 @@ and packed with gzip. Only lines with one of the words are looked at, so that a 
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from enum import Enum
 from itertools import chain
 from pathlib import Path
 from shlex import quote
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from ms_tune.errors import TraceError
 from ms_tune.facts.oom import (
@@ -29,7 +28,7 @@ from ms_tune.facts.oom import (
     match_figures,
     read_form,
 )
-from ms_tune.readers.lines import UTF_16, decode_line, find_logs, parse_rank, read_line_blocks, reading, split_prefix
+from ms_tune.readers.lines import UTF_16, decode_line, find_logs, open_log, parse_rank, read_line_blocks, split_prefix
 from ms_tune.readers.runtime_log import PoolState, StatisticsLines, read_runtime_log, take_pool
 from ms_tune.readers.tracker_tables import load_polars
 from ms_tune.records import Record
@@ -46,7 +45,6 @@ _HEAD = 2 * 1024**2  # bytes of a log in which the job's framework and settings 
 _MOST_HEADS = 8  # logs
 _OTHERS = 4 * GIB  # more than the contexts and buffers of one process
 _FULL = 0.97  # of the device
-_GZIP = b"\x1f\x8b"
 _WORDS = (
     'file "',
     "file /",
@@ -364,7 +362,7 @@ def _read_log(path: Path, *, with_head: bool) -> tuple[list[MemoryFailure], list
     # Return the failures of all streams of a log, its other statements about the job, and the frames of the failures.
     streams: dict[tuple[int | None, str], _Stream] = {}
     evidence: list[str] = []
-    with reading(path), _open_log(path) as file:
+    with open_log(path) as file:
         open_until = 0  # the last line that may continue a message
         for number, line, has_word in _find_candidates(file, evidence if with_head else None):
             if not has_word and number > open_until:
@@ -384,15 +382,6 @@ def _read_log(path: Path, *, with_head: bool) -> tuple[list[MemoryFailure], list
     rank = parse_rank(path)
     failures = chain.from_iterable(stream.list_failures(path, rank) for stream in streams.values())
     return sorted(failures, key=lambda failure: failure.line), evidence, frames
-
-
-def _open_log(path: Path) -> BinaryIO:
-    file = path.open("rb")
-    if file.read(2) != _GZIP:
-        file.seek(0)
-        return file
-    file.close()
-    return cast("BinaryIO", gzip.open(path))
 
 
 def _find_candidates(file: BinaryIO, evidence: list[str] | None) -> Iterator[tuple[int, str, bool]]:
@@ -429,7 +418,7 @@ def read_memory_failures(paths: Sequence[Path]) -> FailureReport:
     failures: list[MemoryFailure] = []
     evidence: list[str] = []
     frames: list[str] = []
-    files = [file for path in paths for file in find_logs(path, packed=True)]
+    files = [file for path in paths for file in find_logs(path)]
     for place, file in enumerate(files):
         found = _read_log(file, with_head=place < _MOST_HEADS)
         failures.extend(found[0])
@@ -489,13 +478,13 @@ def _make_report(
 def _explain_nothing(files: Sequence[Path]) -> TraceError:
     # Only one log: the user expected a failure in it.
     path = files[0]
-    with path.open("rb") as file:
+    with open_log(path) as file:
         head = file.read(2)
     if len(files) == 1 and not head:
         return TraceError(msg("oom.nothing.empty"), msg("oom.nothing.empty.hint"), path=path)
     if head in UTF_16:
         return TraceError(msg("trace.log.utf-16"), msg("trace.log.utf-16.hint", file=quote(str(path))), path=path)
-    error = read_runtime_log(path).last_error if len(files) == 1 and head != _GZIP else None
+    error = read_runtime_log(path).last_error if len(files) == 1 else None
     if error is not None:
         error = error.strip().splitlines()[0][:_MOST_SHOWN]
         return TraceError(msg("oom.nothing.error", error=error), msg("oom.nothing.hint"), path=path)

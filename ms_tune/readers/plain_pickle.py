@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, TypeVar, cast
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.lines import reading
+from ms_tune.readers.lines import GZIP, reading
 from ms_tune.text import msg
 from ms_tune.units import GIB, MIB
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 MOST_BYTES = 2 * GIB  # limit of a file, unpacked
-_GZIP = b"\x1f\x8b"
 _MEMORY_PER_BYTE, _MEMORY_LEAST = 40, GIB  # memory limit for reading: containers need up to about 40 times the file
 _MOST_TEXT = 1000
 _PICKLE = b"\x80"
@@ -43,11 +42,9 @@ def is_snapshot(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             head = file.read(2)
-            if head == _GZIP:
+            if head == GZIP:
                 file.seek(0)
-                if gzip.GzipFile(fileobj=file).read(1) in _PACKED_PICKLES:
-                    return True
-                raise TraceError(msg("trace.packed"), msg("trace.packed.hint", path=path), path=path)
+                return gzip.GzipFile(fileobj=file).read(1) in _PACKED_PICKLES
     except (OSError, EOFError, zlib.error):
         return False
     return head[:1] == _PICKLE
@@ -60,7 +57,7 @@ def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
     """
     try:
         with reading(path), path.open("rb") as file:
-            packed = file.read(2) == _GZIP
+            packed = file.read(2) == GZIP
             file.seek(0)
             size = path.stat().st_size
             if size > MOST_BYTES:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from ms_tune.readers.lines import find_lines, parse_rank, read_line_blocks, reading
+from ms_tune.readers.lines import find_lines, open_log, parse_rank, read_line_blocks
 from ms_tune.records import Record
 
 TYPE_CHECKING = False
@@ -97,7 +97,7 @@ class RecomputeLog(Record):
 def read_recompute_log(path: Path) -> RecomputeLog:
     """Read a log of any length. Raises TraceError: the file is unreadable."""
     reader, total, framework, ended = _RecomputeLogReader(), 0, False, True
-    with reading(path), path.open("rb") as file:
+    with open_log(path) as file:
         for body, first in read_line_blocks(file):
             framework = framework or b"mindformers" in body
             for number, line, whole in find_lines(body, first, _NEEDLES):

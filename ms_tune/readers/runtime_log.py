@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ms_tune.errors import TraceError
 from ms_tune.facts.oom import match_failure
-from ms_tune.readers.lines import iterate_lines, iterate_log_lines, reading
+from ms_tune.readers.lines import iterate_lines, iterate_log_lines, open_log
 from ms_tune.readers.log_errors import ErrorLines
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
 from ms_tune.records import Record
@@ -96,7 +96,7 @@ def read_communication_order(path: Path) -> CommunicationOrder:
     (``execute_order_tracker.cc``). A bug in MindSpore puts a control character into ``stream_id`` of the dynamic graph.
     """
     found, refused, names = [], RefusedRow(), list[str]()
-    with reading(path), path.open("rb") as file:
+    with open_log(path) as file:
         for number, text, _ in iterate_lines(file):
             if not names:
                 names = (text or "").split(",")
@@ -198,7 +198,7 @@ def read_runtime_log(path: Path) -> RuntimeLog:
     statistics, errors = StatisticsLines(), ErrorLines()
     requests, pools, writes_blocks = _Requests(), dict[str, PoolState](), False
     groups = GroupLines()
-    with reading(path), path.open("rb") as file:
+    with open_log(path) as file:
         for line in iterate_log_lines(file):
             statistics.take(line)
             requests.take(line)

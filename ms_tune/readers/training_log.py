@@ -21,9 +21,9 @@ from ms_tune.readers.lines import (
     UTF_16,
     decode_line,
     find_likely_lines,
+    open_log,
     parse_rank,
     read_line_blocks,
-    reading,
     split_rank,
 )
 from ms_tune.readers.logged_steps import (
@@ -85,7 +85,7 @@ def read_training_log(
             reader.add_rows(kind, rows, lines)
         on_bytes(path.stat().st_size if path.is_file() else 0)
     else:
-        with reading(path), path.open("rb") as file:
+        with open_log(path) as file:
             for body, first in read_line_blocks(file):
                 if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
                     state = read_trainer_state(path)
@@ -119,11 +119,8 @@ def read_training_log(
 
 
 def _without_steps(path: Path, head: bytes) -> TraceError:
-    file = quote(str(path))
-    if head == b"\x1f\x8b":
-        return TraceError(msg("trace.log.packed"), msg("trace.log.packed.hint", file=file), path=path)
     if head in UTF_16:
-        return TraceError(msg("trace.log.utf-16"), msg("trace.log.utf-16.hint", file=file), path=path)
+        return TraceError(msg("trace.log.utf-16"), msg("trace.log.utf-16.hint", file=quote(str(path))), path=path)
     return NoStepsError(msg("trace.steps.none"), msg("trace.steps.none.hint"), path=path)
 
 

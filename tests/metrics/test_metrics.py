@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from random import Random
@@ -92,10 +93,11 @@ class TestFigures:
         with pytest.raises(UsageError, match="'910X' is unknown; known chips: 910B1"):
             run_of(tmp_path, text, MetricsRequest(chip="910X"))
 
-    def test_ranks_of_a_folder(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("end", ["", ".gz"])
+    def test_ranks_of_a_folder(self, tmp_path: Path, end: str) -> None:
         for rank in range(3):
-            text = megatron_log([900, *[100 + 10 * rank] * 7], total=8)
-            (tmp_path / f"worker_{rank}.log").write_text(text, "utf-8")
+            text = megatron_log([900, *[100 + 10 * rank] * 7], total=8).encode()
+            (tmp_path / f"worker_{rank}.log{end}").write_bytes(gzip.compress(text) if end else text)
         (run,) = measure_runs(tmp_path).runs
         assert (run.ranks.count, run.ranks.fastest_median, run.ranks.slowest_median, run.ranks.slowest) == (
             3,

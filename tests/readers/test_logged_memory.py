@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +103,9 @@ def test_the_later_of_two_reports_counts(tmp_path: Path) -> None:
     for name, most in (("a.log", 10), ("b.log", 5)):
         (tmp_path / name).write_text(REPORT.format(0, 1, most) + "\n", "utf-8")
     assert read_logged_memory(tmp_path) == (report(tmp_path / "b.log", 1, 0, 5, 1),)
+    packed = tmp_path / "c.log.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "a.log").read_bytes()))
+    assert read_logged_memory(packed) == (report(packed, 1, 0, 10, 1),)
 
 
 def test_who_has_no_rank_comes_last(tmp_path: Path) -> None:

@@ -65,8 +65,6 @@ def test_a_folder(error: OSError, detail: object, tmp_path: Path, monkeypatch: p
 
 
 def test_what_is_packed_is_reported_how_to_be_unpacked(tmp_path: Path) -> None:
-    log = tmp_path / "worker_0.log.gz"
-    log.write_bytes(gzip.compress(b"[ERROR] out of memory\n"))
     blocks = tmp_path / "packed" / "memory_block.csv"
     blocks.parent.mkdir()
     blocks.write_bytes(gzip.compress(b"start_time_stamp,end_time_stamp\n"))
@@ -74,8 +72,6 @@ def test_what_is_packed_is_reported_how_to_be_unpacked(tmp_path: Path) -> None:
     beside.mkdir()
     (beside / "memory_block.csv.gz").write_bytes(blocks.read_bytes())
     readers: tuple[tuple[Callable[[Path], object], Path, Path], ...] = (
-        (is_snapshot, log, log),
-        (is_snapshot, blocks, blocks),
         (read_block_table, blocks, blocks),
         (find_trace, beside, beside / "memory_block.csv.gz"),
     )
