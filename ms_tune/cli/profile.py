@@ -45,5 +45,5 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         show_report(report, arguments.top, console)
     else:
         show_summary(report, console)
-    serious = any(problem.severity is Severity.ERROR for problem in report.problems)
+    serious = not report.shares or any(problem.severity is Severity.ERROR for problem in report.problems)
     return ExitCode.FINDINGS if serious else ExitCode.OK

@@ -19,7 +19,16 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.profile.result import CollectiveTime, Gap, ProfileReport, QueueState, RankTimes, rank_name
 from ms_tune.profile.verdict import idle_window, judge_profile
 from ms_tune.readers.lines import ByteCounter
-from ms_tune.readers.profile_export import CLUSTER, EVENTS, RankProfile, find_profiles, read_rank
+from ms_tune.readers.profile_export import (
+    CLUSTER,
+    EVENTS,
+    STEPS,
+    RankProfile,
+    export_files,
+    find_profiles,
+    is_framework_export,
+    read_rank,
+)
 from ms_tune.readers.profile_tables import ProfileCollective, StepRow, is_point_to_point, read_steps
 from ms_tune.records import Record
 from ms_tune.text import msg
@@ -52,8 +61,8 @@ def analyse_profiles(
     """
     paths = tuple(map(Path, sources))
     folders = [folder for path in paths for folder in find_profiles(path)]
-    traces = [folder / EVENTS for folder in folders]
-    counter = ByteCounter(sum(trace.stat().st_size for trace in traces if trace.is_file()), on_bytes)
+    traces = [trace for folder in folders if folder.is_dir() for trace in export_files(folder, EVENTS)[:1]]
+    counter = ByteCounter(sum(trace.stat().st_size for trace in traces), on_bytes)
     ranks: list[RankTimes] = []
     found: list[Gap] = []
     collectives: list[ProfileCollective] = []
@@ -101,7 +110,7 @@ def _cluster_ranks(path: Path) -> Iterator[RankTimes]:
             QueueState.FREE: sum(row.free for row in steps),
         }
         rank = int(index) if index.isdecimal() and len(index) < 7 else None  # noqa: PLR2004 - digits of a rank
-        error = max(row.error_us for row in steps)
+        error = max((row.error_us for row in steps if row.error_us is not None), default=None)
         whole = sum(row.whole_us for row in steps)
         yield RankTimes(path, rank, "", whole, len(steps), times, error, {}, None, 0.0)
 
@@ -115,6 +124,8 @@ def _rank_times(profile: RankProfile) -> RankTimes:
         compute, exposed, free = (
             sum(getattr(row, name) for row in profile.steps) for name in ("compute", "exposed", "free")
         )
+        if not profile.steps and profile.kernels is not None and profile.kernels.split is not None:
+            compute, exposed, free = profile.kernels.split
         idle = Idle(0.0, 0.0, free)
     times = {QueueState.COMPUTE: compute, **_communication_times(profile, exposed)}
     times |= {QueueState.HOST: idle.host, QueueState.DEPENDENCY: idle.dependency, QueueState.FREE: idle.unlinked}
@@ -142,7 +153,11 @@ def _rank_times(profile: RankProfile) -> RankTimes:
 def _whole_capture(profile: RankProfile) -> Diagnostic | None:
     rank = rank_name(profile.rank)
     if not profile.steps:
-        return Diagnostic.note("no-steps", msg("profile.problem.no-steps", rank=rank))
+        # A table that cannot be read is reported as such.
+        if (profile.folder / STEPS).is_file():
+            return None
+        kind = "no-steps" if is_framework_export(profile.folder) else "msprof"
+        return Diagnostic.note("no-steps", msg(f"profile.problem.{kind}", rank=rank))
     if not any(row.step for row in profile.steps):
         return Diagnostic.note("unnamed-step", msg("profile.problem.unnamed-step", rank=rank))
     return None
@@ -154,7 +169,7 @@ def _identity_error(profile: RankProfile) -> float | None:
     MindSpore's table has no column with the step: there the parts of the time line are compared with its length.
     """
     if not profile.mindspore:
-        return max((row.error_us for row in profile.steps), default=None)
+        return max((row.error_us for row in profile.steps if row.error_us is not None), default=None)
     if profile.events is None:
         return None
     parts = [profile.events.overlap[name] for name in ("compute", "exposed", "free")]
@@ -242,6 +257,8 @@ def _rank_doubts(profile: RankProfile, times: RankTimes) -> Iterator[Diagnostic]
     kernels = profile.kernels
     if times.whole_capture is not None:
         yield times.whole_capture
+    if any(row.stage is None for row in profile.steps) and not profile.mindspore:
+        yield Diagnostic.note("no-stage", msg("profile.problem.no-stage", rank=rank))
     if kernels is not None and kernels.cut_off:
         yield Diagnostic("truncated", Severity.ERROR, msg("profile.problem.kernels", rank=rank))
     if kernels is not None and kernels.count and not kernels.cores:
@@ -254,7 +271,10 @@ def _rank_doubts(profile: RankProfile, times: RankTimes) -> Iterator[Diagnostic]
 def _event_doubts(profile: RankProfile, rank: object) -> Iterator[Diagnostic]:
     events = profile.events
     if events is None:
-        yield Diagnostic.note("no-trace", msg("profile.problem.no-trace", rank=rank), msg("profile.capture"))
+        # A time line that cannot be read is reported as such; the note on msprof's export says what gaps need.
+        absent = not export_files(profile.folder, EVENTS)
+        if absent and is_framework_export(profile.folder):
+            yield Diagnostic.note("no-trace", msg("profile.problem.no-trace", rank=rank), msg("profile.capture"))
     elif events.truncated:
         yield Diagnostic("truncated", Severity.ERROR, msg("profile.problem.truncated", rank=rank, events=events.events))
     elif not events.launches:

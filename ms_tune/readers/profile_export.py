@@ -1,10 +1,11 @@
-"""Find the ranks of a profile and read each: ``*_ascend_pt`` and ``*_ascend_ms`` folders, or a cluster's table."""
+"""Find the ranks of a profile and read each: ``*_ascend_pt`` and ``*_ascend_ms`` folders, msprof's, or a cluster's table."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -34,6 +35,7 @@ OUTPUT = "ASCEND_PROFILER_OUTPUT"
 STEPS, KERNELS = "step_trace_time.csv", "kernel_details.csv"
 EVENTS, COMMUNICATION = "trace_view.json", "communication.json"
 CLUSTER = "cluster_step_trace_time.csv"
+_MSPROF = {KERNELS: "op_summary*.csv", EVENTS: "msprof_*.json"}  # the same files in msprof's own export
 _DEPTH = 4
 _MOST_FOLDERS = 20_000
 _MOST_RANKS = 4096
@@ -152,6 +154,8 @@ def find_profiles(path: Path) -> list[Path]:
     if not path.is_dir():
         raise TraceError(msg("trace.folder.absent"), nearby(path), path=path)
     found = sorted(_find_exports(path))
+    # Beside the framework's export may lie that of msprof, which it was made of.
+    found = [folder for folder in found if is_framework_export(folder)] or found
     if len(found) > _MOST_RANKS:
         raise TraceError(msg("trace.profile.many", limit=_MOST_RANKS), path=path)
     if found:
@@ -169,11 +173,28 @@ def _find_exports(path: Path) -> Iterator[Path]:
         seen += 1
         if seen > _MOST_FOLDERS:
             raise TraceError(msg("trace.profile.folders", limit=_MOST_FOLDERS), path=path)
-        if any((folder / name).is_file() for name in (STEPS, KERNELS, EVENTS)):
+        if any(export_files(folder, name) for name in (STEPS, KERNELS, EVENTS)):
             yield folder
         elif depth < _DEPTH:
             with reading(folder):
                 todo += [(one, depth + 1) for one in folder.iterdir() if one.is_dir() and not one.is_symlink()]
+
+
+def export_files(folder: Path, name: str) -> list[Path]:
+    """Return the files with one kind of data: the file of a framework's export, or those of msprof's.
+
+    Of several exports of one capture the last is taken; slices of one export (``op_summary_slice_0_...``) all.
+    """
+    if (folder / name).is_file():
+        return [folder / name]
+    with reading(folder):
+        found = sorted(folder.glob(_MSPROF[name])) if name in _MSPROF else []
+    return [file for file in found if "_slice_" in file.name] or found[-1:]
+
+
+def is_framework_export(folder: Path) -> bool:
+    """Return whether MindSpore or torch_npu exported a folder, not msprof alone."""
+    return any((folder / name).is_file() for name in (STEPS, KERNELS, EVENTS))
 
 
 def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> RankProfile:
@@ -181,16 +202,18 @@ def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     broken: list[TraceError] = []
     rank, level, stacks, mindspore = _describe_export(folder)
 
-    def read(name: str, reader: Callable[[Path], Result]) -> Result | None:
+    def read(name: str, reader: Callable[..., Result]) -> Result | None:
         try:
-            return reader(folder / name) if (folder / name).is_file() else None
+            files = export_files(folder, name)
+            return reader(*files) if files else None
         except TraceError as error:
             broken.append(error)
             return None
 
-    steps, kernels = read(STEPS, read_steps) or (), read(KERNELS, read_kernels)
+    steps = read(STEPS, read_steps) or ()
+    kernels = read(KERNELS, partial(read_kernels, split=not steps))
     collectives = read(COMMUNICATION, read_collectives) or ()
-    events = read(EVENTS, lambda file: read_events(file, on_bytes))
+    events = read(EVENTS, lambda file, *_: read_events(file, on_bytes))
     parts = (tuple(steps), kernels, events, tuple(collectives), tuple(broken))
     return RankProfile(folder, rank, level, stacks, mindspore, _read_peers(folder), *parts)
 

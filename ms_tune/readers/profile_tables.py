@@ -1,4 +1,4 @@
-"""Read an Ascend profile: ``step_trace_time.csv``, ``kernel_details.csv``, ``communication.json``.
+"""Read an Ascend profile: ``step_trace_time.csv``, ``kernel_details.csv`` or ``op_summary_*.csv``, ``communication.json``.
 
 The formats are those of CANN 8 with torch_npu 2.1 to 2.6 and MindSpore 2.4 to 2.10 (``ASCEND_PROFILER_OUTPUT``). Times
 are microseconds, in ``communication.json`` milliseconds. A row cut off at the end is skipped and reported.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,16 @@ _MOST_SHAPES = 3  # that are listed per type
 _NO_SHAPES = ("", "N/A")
 _TINY = 10.0  # microseconds
 _COMMUNICATION = ("HCCL", "COMMUNICATION")
+# Names in msprof's own export (op_summary_*.csv) and in newer releases, by the name in kernel_details.csv
+# (RENAME_HEADERS of MindSpore 2.9, mindspore/profiler/analysis/viewer/ascend_kernel_details_viewer.py).
+_RENAMED = {
+    "Op Name": "Name",
+    "OP Type": "Type",
+    "Task Type": "Accelerator Core",
+    "Task Start Time(us)": "Start Time(us)",
+    "Task Duration(us)": "Duration(us)",
+    "Block Num": "Block Dim",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,7 @@ class StepRow:
     exposed: float  # the device communicates without computing
     communication: float  # the device communicates
     free: float  # the device does neither
-    stage: float  # the step, without its bubble
+    stage: float | None  # the step, without its bubble; None in tables of older torch_npu, which do not state it
     bubble: float  # waiting for other pipeline stages, according to the exporter
 
     @property
@@ -51,11 +62,13 @@ class StepRow:
         return self.compute + self.exposed + self.free
 
     @property
-    def error_us(self) -> float:
-        """Return the difference between compute + exposed communication + free time and the step; 0 in a valid table.
+    def error_us(self) -> float | None:
+        """Return the difference between compute + exposed communication + free time and the step; None if not stated.
 
-        The exporter subtracts the bubble from the step in a cluster's table.
+        It is 0 in a valid table. The exporter subtracts the bubble from the step in a cluster's table.
         """
+        if self.stage is None:
+            return None
         return min(abs(self.whole_us - self.stage), abs(self.whole_us - self.stage - self.bubble))
 
 
@@ -104,6 +117,9 @@ class Kernels:
     streams: Mapping[str, tuple[int, float]]  # kernels and microseconds by stream
     layers: tuple[LayerTime, ...]  # by layer, in order; empty if names have no scopes
     cut_off: bool  # the table ends in the middle of a row
+    # Computing, exposed communication and free time from the first to the last kernel, in microseconds, if asked for;
+    # None with several devices.
+    split: tuple[float, float, float] | None = None
 
 
 class ProfileCollective(Record):
@@ -119,54 +135,119 @@ class ProfileCollective(Record):
 def read_steps(path: Path) -> list[StepRow]:
     """Read the steps of ``step_trace_time.csv``, or of a cluster's ``cluster_step_trace_time.csv``."""
     rows = []
-    for line, row in _read_rows(path, ("Computing", "Free", "Stage")):
-        names = ("Computing", "Communication(Not Overlapped)", "Communication", "Free", "Stage", "Bubble")
+    for line, row in _read_rows(path, ("Computing", "Free")):
+        names = ("Computing", "Communication(Not Overlapped)", "Communication", "Free", "Bubble")
         values = [_parse_number(row.get(name)) for name in names]
-        if any(value is None for value in values[:1] + values[3:5]):
+        if values[0] is None or values[3] is None:
             raise TraceError(msg("trace.profile.row"), path=path, line=line)
-        compute, exposed, communication, free, stage, bubble = (value or 0.0 for value in values)
+        compute, exposed, communication, free, bubble = (value or 0.0 for value in values)
+        stage = _parse_number(row.get("Stage"))
         kind, index = (row.get("Type") or "rank").strip(), (row.get("Index") or "").strip()
         step = (row.get("Step") or "").strip()
         rows.append(StepRow(step, kind, index, compute, exposed, communication, free, stage, bubble))
     return rows
 
 
-def read_kernels(path: Path) -> Kernels:
-    """Read the kernels of ``kernel_details.csv``. Raises TraceError: the file is unreadable or invalid."""
-    types: dict[tuple[str, str], list[float]] = {}
-    shapes: dict[tuple[str, str, str], list[float]] = {}
-    streams: dict[str, list[float]] = {}
-    layers: dict[tuple[str, str, int], dict[ScopePass, list[float]]] = {}
-    count = tiny = ai_cpu = 0
-    total = slow = 0.0
-    cores = cut_off = False
-    for _, row in _read_rows(path, ("Name", "Duration(us)")):
-        length = _parse_number(row.get("Duration(us)"))
-        if length is None:
-            cut_off = True
-            continue
+def read_kernels(*paths: Path, split: bool = False) -> Kernels:
+    """Read the kernels of ``kernel_details.csv``, or of the slices of msprof's ``op_summary_*.csv``.
+
+    Args:
+        paths: The tables.
+        split: Also split the time from the first to the last kernel, for exports without a table of steps.
+
+    Raises:
+        TraceError: A file is unreadable or invalid.
+    """
+    table = _KernelTable()
+    for path in paths:
+        for _, row in _read_rows(path, ("Name", "Duration(us)"), _KERNEL_COLUMNS):
+            length = _parse_number(row["Duration(us)"])
+            if length is None:
+                table.cut_off = True
+                continue
+            start = _parse_number(row.get("Start Time(us)")) if split else None
+            table.add(row, length, start)
+    return table.summarize()
+
+
+_KERNEL_COLUMNS = (
+    *("Name", "Type", "Accelerator Core", "Start Time(us)", "Duration(us)"),
+    *("Device_id", "Stream ID", "Input Shapes"),
+)
+
+
+class _KernelTable:
+    """The sums over the kernels read so far."""
+
+    def __init__(self) -> None:
+        self.cut_off = self.cores = False
+        self.count = self.tiny = self.ai_cpu = 0
+        self.total = self.slow = 0.0
+        self.types: dict[tuple[str, str], list[float]] = {}
+        self.shapes: dict[tuple[str, str, str], list[float]] = {}
+        self.streams: dict[str, list[float]] = {}
+        self.layers: dict[tuple[str, str, int], dict[ScopePass, list[float]]] = {}
+        self.devices: set[str] = set()
+        self.spans = {True: (array("d"), array("d")), False: (array("d"), array("d"))}  # by: is it communication?
+
+    def add(self, row: Mapping[str, str], length: float, start: float | None) -> None:
+        """Add a kernel, and its start if the time is to be split."""
         core = (row.get("Accelerator Core") or "N/A").strip()
         name = (row.get("Type") or row["Name"] or "").strip()
-        if core in _COMMUNICATION or name.lower().startswith(("hcom", "hccl")):
-            continue
-        cores = cores or core != "N/A"
-        count, total = count + 1, total + length
-        tiny += length < _TINY
+        communication = core in _COMMUNICATION or name.lower().startswith(("hcom", "hccl"))
+        if start is not None:
+            self.devices.add(row.get("Device_id") or "")
+            for column, value in zip(self.spans[communication], (start, length), strict=True):
+                column.append(value)
+        if communication:
+            return
+        self.cores = self.cores or core != "N/A"
+        self.count, self.total = self.count + 1, self.total + length
+        self.tiny += length < _TINY
         if core == "AI_CPU":
-            ai_cpu, slow = ai_cpu + 1, slow + length
-        if len(types) < _MOST_TYPES or (name, core) in types:
-            _add_time(types, (name, core), length)
-        inputs = (row.get("Input Shapes") or "").strip('" \t')
-        if inputs not in _NO_SHAPES and (len(shapes) < _MOST_TYPES or (name, core, inputs) in shapes):
-            _add_time(shapes, (name, core, inputs), length)
-        _add_time(streams, (row.get("Stream ID") or "").strip(), length)
+            self.ai_cpu, self.slow = self.ai_cpu + 1, self.slow + length
+        if len(self.types) < _MOST_TYPES or (name, core) in self.types:
+            _add_time(self.types, (name, core), length)
+        shape = (name, core, (row.get("Input Shapes") or "").strip('" \t'))
+        if shape[2] not in _NO_SHAPES and (len(self.shapes) < _MOST_TYPES or shape in self.shapes):
+            _add_time(self.shapes, shape, length)
+        _add_time(self.streams, (row.get("Stream ID") or "").strip(), length)
         if (scope := split_layer(row["Name"])) and len(scope[2]) < _LONGEST_NUMBER:
             layer = (*scope[:2], int(scope[2]))
-            if layer in layers or len(layers) < _MOST_LAYERS:
-                _add_time(layers.setdefault(layer, {}), find_pass(row["Name"].strip()), length)
-    found = _operator_types(types, shapes)
-    each = {stream: (int(n), length) for stream, (n, length) in sorted(streams.items()) if stream}
-    return Kernels(count, total, tiny, ai_cpu, slow, tuple(found), cores, each, tuple(_layer_times(layers)), cut_off)
+            if layer in self.layers or len(self.layers) < _MOST_LAYERS:
+                _add_time(self.layers.setdefault(layer, {}), find_pass(row["Name"].strip()), length)
+
+    def summarize(self) -> Kernels:
+        """Return the summary."""
+        streams = {stream: (int(n), length) for stream, (n, length) in sorted(self.streams.items()) if stream}
+        return Kernels(
+            self.count,
+            self.total,
+            self.tiny,
+            self.ai_cpu,
+            self.slow,
+            tuple(_operator_types(self.types, self.shapes)),
+            self.cores,
+            streams,
+            tuple(_layer_times(self.layers)),
+            self.cut_off,
+            self._split() if len(self.devices) == 1 else None,
+        )
+
+    def _split(self) -> tuple[float, float, float]:
+        compute = sorted(zip(*self.spans[False], strict=True))
+        every = sorted([*compute, *zip(*self.spans[True], strict=True)])
+        busy, computing = _union_length(every), _union_length(compute)
+        whole = max(start + length for start, length in every) - every[0][0]
+        return computing, busy - computing, max(whole - busy, 0.0)
+
+
+def _union_length(spans: list[tuple[float, float]]) -> float:
+    total, last = 0.0, -math.inf
+    for start, length in spans:
+        total += max(start + length - max(start, last), 0.0)
+        last = max(last, start + length)
+    return total
 
 
 def read_collectives(path: Path) -> list[ProfileCollective]:
@@ -229,20 +310,25 @@ def _add_time(table: dict[_Key, list[float]], key: _Key, length: float) -> None:
     one[1] += length
 
 
-def _read_rows(path: Path, needed: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
+def _read_rows(
+    path: Path, needed: tuple[str, ...], columns: tuple[str, ...] = ()
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows with their lines; only some columns, if given, as tables of kernels have 50 and gigabytes."""
     try:
         with reading(path), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            reader = csv.DictReader(file)
-            names = [name.strip() for name in reader.fieldnames or ()]
+            reader = csv.reader(file)
+            names = [_RENAMED.get(name.strip(), name.strip()) for name in next(reader, ())]
             missing = [name for name in needed if name not in names]
             if missing:
                 hint = msg("trace.profile.columns.hint")
                 raise TraceError(msg("trace.profile.columns", missing=", ".join(missing)), hint, path=path)
-            reader.fieldnames = names
-            for number, row in enumerate(reader):
+            wanted = [(place, name) for place, name in enumerate(names) if not columns or name in columns]
+            least = max(names.index(name) for name in needed)
+            for number, row in enumerate(row for row in reader if row):
                 if number >= _MOST_ROWS:
                     return
-                yield reader.line_num, {key: value for key, value in row.items() if isinstance(value, str)}
+                row.extend([""] * (least + 1 - len(row)))
+                yield reader.line_num, {name: row[place] for place, name in wanted if place < len(row)}
     except csv.Error as error:
         raise TraceError(msg("trace.profile.csv", detail=str(error)), path=path) from error
 

@@ -38,6 +38,7 @@ _COLOURS = {
 }
 _HEIGHT, _WIDTH, _NAME = 22, 1000, 70  # height of a bar, width of the picture, width of rank names
 _MOST_BARS = 64
+_MS_DIGITS = 1000.0  # microseconds from which two digits behind the point are enough
 _SHORT, _EVIDENCE = 3, 5  # groups of gaps and lines of evidence on the short screen
 
 
@@ -113,8 +114,8 @@ def _show_shares(report: ProfileReport, console: Console) -> None:
     counted = [rank.microseconds / rank.steps for rank in report.ranks if rank.microseconds]
     if not counted:
         return
-    mean = sum(counted) / len(counted) / 1000
-    console.write_section("profile.show.shares", ranks=len(counted), ms=f"{mean:,.2f}")
+    mean = _step_ms(sum(counted) / len(counted))
+    console.write_section("profile.show.shares", ranks=len(counted), ms=mean)
     names = {cause: console.text(f"profile.cause.{cause.value}") for cause in report.shares}
     width = max(map(text_width, names.values()))
     for cause, share in sorted(report.shares.items(), key=lambda one: -one[1]):
@@ -127,7 +128,7 @@ def tables_of(report: ProfileReport, top: int, console: Console) -> Iterator[_Sh
     ranks = [
         [
             rank_name(rank.rank),
-            f"{rank.microseconds / rank.steps / 1000:,.2f}",
+            _step_ms(rank.microseconds / rank.steps) if rank.microseconds else "-",
             rank.level or "-",
             *(f"{rank.share_of(cause):.1%}" for cause in causes),
         ]
@@ -213,6 +214,10 @@ def rank_name(rank: int | None) -> str:
     return "?" if rank is None else str(rank)
 
 
+def _step_ms(microseconds: float) -> str:
+    return f"{microseconds / 1000:,.2f}" if microseconds >= _MS_DIGITS else f"{microseconds / 1000:.2g}"
+
+
 def _shorten_shapes(shapes: str) -> str:
     return shapes if len(shapes) <= _LONGEST_SHAPES else f"{shapes[: _LONGEST_SHAPES - 1]}…"
 
@@ -280,8 +285,8 @@ def _bars_html(report: ProfileReport, console: Console) -> Iterator[str]:
     if not ranks:
         return
     longest = max(rank.microseconds / rank.steps for rank in ranks)
-    mean = sum(rank.microseconds / rank.steps for rank in ranks) / len(ranks) / 1000
-    yield f"<h2>{_escaped_text(console, 'profile.show.shares', ranks=len(ranks), ms=f'{mean:,.2f}')}</h2>"
+    mean = _step_ms(sum(rank.microseconds / rank.steps for rank in ranks) / len(ranks))
+    yield f"<h2>{_escaped_text(console, 'profile.show.shares', ranks=len(ranks), ms=mean)}</h2>"
     yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT * len(ranks)}" role="img">'
     for row, rank in enumerate(ranks):
         yield f'<text x="0" y="{row * _HEIGHT + 15}" font-size="13" fill="currentColor">{rank_name(rank.rank)}</text>'

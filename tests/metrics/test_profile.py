@@ -189,6 +189,66 @@ class TestParts:
         assert any("rank 1 waits for other stages for 60.0%" in str(line) for line in report.verdict.evidence)
 
 
+_OLD = "Step,Computing,Communication(Not Overlapped),Communication,Free"
+_SERVING = "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble,Preparing"
+_SUMMARY = "Device_id,Stream ID,Op Name,OP Type,Task Type,Task Start Time(us),Task Duration(us),Task Wait Time(us)"
+
+
+@pytest.mark.parametrize(
+    ("place", "rows", "shares", "problems"),
+    [
+        (
+            "rank0_ascend_pt/ASCEND_PROFILER_OUTPUT/step_trace_time.csv",
+            [_OLD, "10,200,195,224,230", "11,200,195,224,230"],
+            {QueueState.COMPUTE: 200 / 625, QueueState.COMMUNICATION: 195 / 625, QueueState.FREE: 230 / 625},
+            ["no-trace", "no-stage"],
+        ),
+        (
+            "step_trace_time.csv",
+            [_SERVING, "0,0,6.9,0,1.1,1.1,15.1,Prefill,,", "0,1,6.9,0,1.1,1.1,15.1,Decode,,"],
+            {QueueState.COMPUTE: 6.9 / 22, QueueState.FREE: 15.1 / 22},
+            ["no-trace", "no-stage"],
+        ),
+        (
+            "PROF_1/mindstudio_profiler_output/op_summary_20260101.csv",
+            [
+                *(_SUMMARY, "0,2,m,MatMulV2,AI_CORE,1000,60,0", "0,2,n,Add,AI_VECTOR_CORE,1040,40,0"),
+                *("0,9,r,hcom_allReduce_,COMMUNICATION,1070,50,0", "0,2,m,MatMulV2,AI_CORE,1180,20,0"),
+            ],
+            {QueueState.COMPUTE: 100 / 200, QueueState.COMMUNICATION: 40 / 200, QueueState.FREE: 60 / 200},
+            ["no-steps"],
+        ),
+    ],
+    ids=["a table without the step", "a step that is a word", "msprof's own export"],
+)
+def test_shares_of_exports_without_a_step_time(
+    tmp_path: Path,
+    place: str,
+    rows: list[str],
+    shares: dict[QueueState, float],
+    problems: list[str],
+) -> None:
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).write_text("\n".join([*rows, ""]), "utf-8")
+    report = analyse_profiles(tmp_path)
+    assert report.shares == pytest.approx(shares)
+    assert ids(report) == problems
+
+
+def test_a_capture_without_a_time_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "op_summary_1.csv").write_text("", "utf-8")
+    assert main(["profile", str(tmp_path), "-v"]) == 1
+    assert "0.00" not in capsys.readouterr().out
+
+
+def test_msprof_beside_the_frameworks_export_is_not_read_twice(tmp_path: Path) -> None:
+    output = operator_bound().write(tmp_path)
+    other = output.parent / "PROF_1" / "mindstudio_profiler_output"
+    other.mkdir(parents=True)
+    (other / "op_summary_1.csv").write_text(f"{_SUMMARY}\n0,2,m,MatMulV2,AI_CORE,1000,60,0\n", "utf-8")
+    assert len(analyse_profiles(tmp_path).ranks) == 1
+
+
 class TestDoubts:
     def test_a_table_that_does_not_add_up(self, tmp_path: Path) -> None:
         file = operator_bound().write(tmp_path) / "step_trace_time.csv"

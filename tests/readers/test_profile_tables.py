@@ -44,9 +44,7 @@ class TestSteps:
         row = StepRow("", "rank", "", 10, 2, 3, 4, stage, bubble)
         assert (row.whole_us, row.error_us) == (16, error)
 
-    @pytest.mark.parametrize(
-        "row", ["7,,2,1,3,4,16,5,6", "7,1,2,1,3,x,16,5,6", "7,1,2,1,3,4,nan,5,6", "7,1e18,2,1,3,4,1,5,6", "7,1,2"]
-    )
+    @pytest.mark.parametrize("row", ["7,,2,1,3,4,16,5,6", "7,1,2,1,3,x,16,5,6", "7,1e18,2,1,3,4,1,5,6", "7,1,2"])
     def test_a_row_without_what_counts(self, tmp_path: Path, row: str) -> None:
         path = file(tmp_path, "steps.csv", STEPS, "7,10,2,1,3,4,16,5,6", row)
         with pytest.raises(TraceError) as expected:
@@ -61,7 +59,7 @@ class TestSteps:
     def test_no_file_and_no_table(self, tmp_path: Path) -> None:
         with pytest.raises(TraceError):
             read_steps(tmp_path / "absent.csv")
-        with pytest.raises(TraceError, match="Computing, Free, Stage"):
+        with pytest.raises(TraceError, match="Computing, Free"):
             read_steps(file(tmp_path, "empty.csv"))
 
 
