@@ -58,6 +58,17 @@ def problems(inputs: MegatronInputs) -> list[str]:
     return [problem.id for problem in normalize_megatron(inputs).problems]
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"noop": "3"}, ["looked-up", "noop-missed"]),  # stage 0 builds layers 0 to 2, stage 1 looks up 4 to 8
+        ({"experts": 8}, []),
+    ],
+)
+def test_stages_of_unequal_size_look_up_other_layers(changes: dict[str, object], expected: list[str]) -> None:
+    assert problems(replace(EIGHT, first=3, **changes)) == expected  # type: ignore[arg-type]  # fields by name
+
+
 @pytest.mark.parametrize("release", ["2.2", "2.3", "26.0", "26.1"])
 def test_two_features_that_replace_one_function_stop_the_program_before_all_else(release: str) -> None:
     """As in the real features of these releases, regardless of other arguments."""
@@ -73,6 +84,7 @@ def test_two_features_that_replace_one_function_stop_the_program_before_all_else
     ("changes", "text"),
     [
         ({"noop": "a"}, "noop layer must be digit, but it's a"),
+        ({"noop": "1" * 5_000}, "smaller than args.num_layers(8)"),
         ({"layer_list": "3,x"}, "invalid literal for int()"),
         ({"layer_list": "8,0,0,0"}, "len(args.num_layer_list) != args.pipeline_model_parallel_size"),
         ({"layer_list": "4,4", "layers_of_chunk": 3, "release": "26.0"}, "is not support work with num_layer_list"),

@@ -110,6 +110,14 @@ def test_a_bool_and_a_number_are_added_as_in_numpy(one: int, other: int) -> None
     assert (found, type(found)) == (wanted, type(wanted.item()))
 
 
+def test_only_fully_recomputed_layers_override_what_is_selected() -> None:
+    plan = parallel(
+        "recompute_config: {recompute: [1, 0], select_comm_recompute: [2, 1]}", model="select_comm_recompute: True"
+    )
+    assert effects(plan) == "fCCCCCCC"
+    assert [len(layer.overridden) for layer in plan.layers] == [1, 0, 0, 0, 0, 0, 0, 0]
+
+
 def test_true_and_false_count_as_numbers() -> None:
     plan = parallel("recompute_config: {recompute: [True, False]}")
     assert effects(plan) == "f-------"

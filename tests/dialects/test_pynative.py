@@ -102,6 +102,13 @@ def test_recompute_that_the_framework_refuses(recompute: str, text: str) -> None
     assert failure(plan_of(f"recompute: {recompute}")) == text
 
 
+@pytest.mark.parametrize(("given", "expected"), [("0-7", {"prediction-layers-left"}), ("0-6", set()), ("0-8", set())])
+def test_prediction_layers_that_full_recompute_leaves(given: str, expected: set[str]) -> None:
+    text = f"model: {{num_layers: 8, mtp_num_layers: 1}}\nrecompute: {{mode: full, full_recompute_layer: ['{given}']}}"
+    plan = dynamic_plan(parse_source(text, Path("config.yaml")))
+    assert ids(plan) == expected
+
+
 @pytest.mark.parametrize(
     ("swap", "text"),
     [

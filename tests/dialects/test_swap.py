@@ -123,6 +123,17 @@ def test_whole_layers_that_are_recomputed_are_warned_of() -> None:
         assert lines == [f"All {words.format(layer)}" for layer in expected], layers
 
 
+@pytest.mark.parametrize(
+    ("version", "layers", "blanks"), [("1.8", [1], 35), ("1.8", True, 31), ("1.9", [1], 31), ("1.9", True, 31)]
+)
+def test_the_blanks_of_that_warning(version: str, layers: object, blanks: int) -> None:
+    """``_check_layer_swap_recompute_conflict``: 1.6 to 1.8 have two warnings, one of which is four columns further right."""
+    inputs = LLAMA._replace(version=version)
+    plan = swapped(inputs, recompute={"recompute": [1]}, layer_swap=[{"backward_prefetch": 1, "layers": layers}])
+    (line,) = (line for line in plan.log if isinstance(line, Warned))
+    assert line.startswith(f"All operator in layer 1 that{' ' * blanks}is enabled swap")
+
+
 ENTRY = {"backward_prefetch": 1, "layers": [1]}
 
 

@@ -16,7 +16,7 @@ RUN = f"msrun --worker_num 8 --local_worker_num 8 pretrain_gpt.py --ai-framework
 TORCH = f"torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL}"
 CP = "--context-parallel-algo ulysses_cp_algo --context-parallel-size"
 HYBRID = "--context-parallel-algo hybrid_cp_algo --context-parallel-size 4"
-OWN = tuple(f"MST{number}" for number in range(185, 199))
+OWN = ("MST145", *(f"MST{number}" for number in range(185, 199)))
 
 
 def lint_script(text: str, *own: str) -> list[tuple[str, str]]:
@@ -46,6 +46,7 @@ def lint_script(text: str, *own: str) -> list[tuple[str, str]]:
             RUN.replace("num 8 pre", "num 4 --node_rank 2 pre"),
             "machine number 2 does not exist: there are 2 machines, counted from 0",
         ),
+        (TORCH.replace("8 pre", "8:8 pre"), "--nproc_per_node needs an integer, not '8:8'"),
         (TORCH.replace("8 pre", "8 --master_port 65536 pre"), "port 65536 does not exist: the highest is 65535"),
         (
             f"{RUN} \\ \n    --train-iters=5\n",

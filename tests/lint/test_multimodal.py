@@ -129,6 +129,22 @@ def test_scripts(tmp_path: Path, change: dict[str, str], expected: list[str]) ->
 
 
 @pytest.mark.parametrize(
+    ("parallel", "expected"),
+    [
+        ("fully_shard_parallel_size: auto", []),
+        ("fully_shard_parallel_size: 4", []),
+        ("fully_shard_parallel_size: 3", ["config-for-other-processes"]),
+        ("fully_shard_parallel_size: auto, ring_attention_size: 3", ["config-for-other-processes"]),
+    ],
+)
+def test_sizes_of_a_config_and_processes_of_its_script(tmp_path: Path, parallel: str, expected: list[str]) -> None:
+    (tmp_path / "config.yaml").write_text(f"parallel: {{{parallel}}}\ntraining: {{micro_batch_size: 1}}\n", "utf-8")
+    command = "torchrun --nproc_per_node 8 mindspeed_mm/fsdp/train/trainer.py config.yaml\n"
+    (tmp_path / "run.sh").write_text(command, "utf-8")
+    assert lint_names(tmp_path / "run.sh") == expected
+
+
+@pytest.mark.parametrize(
     ("model", "fsdp2", "options", "expected"),
     [
         ({"ae": {"model_id": "wan_video_vae", "enable_tiling": True}}, "", "", ["tiling-without-its-sizes"]),

@@ -10,7 +10,7 @@ import pytest
 
 from ms_tune.memory.what_if import TorchWhatIfRequest, replay_snapshot
 from ms_tune.pools.initial_state import Ranges
-from ms_tune.pools.torch_replay import TorchReplay, replay_recording
+from ms_tune.pools.torch_replay import ReplayDifference, TorchReplay, replay_recording
 from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, NPU_PADDING, TorchSettings
 from ms_tune.readers.torch_snapshot import read_torch_snapshot
 from ms_tune.units import KIB, MIB
@@ -119,6 +119,15 @@ def test_whatever_is_changed_is_found(tmp_path: Path) -> None:
     found = replayed({**plain, "device_traces": [twice]}, tmp_path)
     assert found.first is not None
     assert found.first.what == "alloc"
+    holed = next(one for one in plain["segments"] if one["blocks"][-1]["state"] == "inactive")
+    hole = holed["blocks"].pop()
+    half = hole["size"] // 2
+    holed["blocks"] += [
+        {**hole, "size": half},
+        {**hole, "address": hole["address"] + half, "size": hole["size"] - half},
+    ]
+    found = replayed(plain, tmp_path)
+    assert found.first == ReplayDifference(len(program.events), "layout", half, hole["size"])
 
 
 def test_one_setting_foretells_what_the_other_takes(tmp_path: Path) -> None:

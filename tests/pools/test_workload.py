@@ -61,5 +61,8 @@ def test_continuous_allocations_are_known_with_and_without_the_use(run: str, bat
     ((reported, _),) = split_by_pool(table).values()
     ((guessed, _),) = split_by_pool(replace(table, used_after=np.full_like(table.used_after, -1))).values()
     assert guessed.requests == reported.requests
+    assert {row.used for row in guessed.recorded} == {None}
+    ((empty, _),) = split_by_pool(replace(table, footprint_after=np.zeros_like(table.footprint_after))).values()
+    assert {row.actual for row in empty.recorded} == {0}
     assert sum(request.batch > 1 for request in reported.requests) == batches
     assert sum(request.batch for request in reported.requests) == len(reported.requests)

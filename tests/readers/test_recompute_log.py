@@ -165,6 +165,7 @@ def test_the_logs_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(TraceError):
         find_logs(tmp_path)
     (tmp_path / "train.log").touch()
+    (tmp_path / "other.log.gz").touch()
     assert find_logs(tmp_path) == [tmp_path / "train.log"]
     for rank in (10, 2):
         (tmp_path / f"rank_{rank}").mkdir()

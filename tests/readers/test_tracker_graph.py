@@ -114,6 +114,15 @@ def test_many_at_once_is_the_same_as_line_by_line(pieces: list[str], part: int) 
     assert at_once.dropped == singly.dropped
 
 
+def test_plain_operators_are_read_at_once_wherever_a_part_of_the_file_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    singly: list[object] = []
+    monkeypatch.setattr(lines, "PART", 300)
+    monkeypatch.setattr(tensors._GraphReader, "_take_lines", lambda _reader, part: singly.extend(part))
+    assert (read(tmp_path, "".join(map(_operator, range(40)))).operators, singly) == (40, [])
+
+
 @pytest.mark.parametrize("line", ["(%1) = " + "((%2), task_info: 1, attrs {" * 20_000, "    (" + ") <- (" * 50_000])
 def test_no_line_makes_it_slow(tmp_path: Path, line: str) -> None:
     begin = time.process_time()
