@@ -7,7 +7,8 @@
     │   └── TooFewLayersError    too few layers for the chunks of a stage
     ├── ConfigError          a config cannot be read or is impossible (with file, line, column)
     │   ├── ForeignFileError     a file has nothing to do with MindSpore
-    │   └── UnknownSizesError    nothing here states the sizes of the config's model
+    │   ├── UnknownSizesError    nothing here states the sizes of the config's model
+    │   └── DefectError          ms-tune itself failed on a file (with a stack trace)
     ├── UnsupportedError     this machine, version or model is not supported; the text names those that are
     │   └── UncutLayersError     a stage cannot be run with fewer layers
     ├── MissingExtraError    an optional dependency is not installed
@@ -141,6 +142,13 @@ class UnknownSizesError(ConfigError):
     """Nothing here states the sizes of the model of a config."""
 
 
+class DefectError(ConfigError):
+    """ms-tune itself failed on a file, which must not hide the findings in others."""
+
+    exit_code = ExitCode.INTERNAL
+    trace = ""
+
+
 class TraceError(_LocatedError):
     """A file of the memory tracker cannot be read."""
 
@@ -189,6 +197,17 @@ def trace_of(error: Exception) -> str:
     import traceback  # noqa: PLC0415 - slow to import
 
     return "".join(traceback.format_exception(error))
+
+
+def error_of_file(error: Exception, path: Path) -> MsTuneError:
+    """Return any exception as an error of the file that was read when it was raised."""
+    if isinstance(error, MsTuneError):
+        return error
+    if isinstance(error, OSError) and error.errno in USUAL:
+        return ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path)
+    defect = DefectError(msg("cli.defect", error=f"{type(error).__name__}: {error}"), path=path)
+    defect.trace = trace_of(error)
+    return defect
 
 
 def reason_of(error: Exception) -> Message | str:

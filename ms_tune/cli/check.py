@@ -8,7 +8,15 @@ from pathlib import Path
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.request import DryrunRequest, Setting
-from ms_tune.errors import ConfigError, ExitCode, ForeignFileError, MsTuneError, UsageError
+from ms_tune.errors import (
+    ConfigError,
+    DefectError,
+    ExitCode,
+    ForeignFileError,
+    MsTuneError,
+    UsageError,
+    error_of_file,
+)
 from ms_tune.lint.runner import LintTarget, discover, looks_like_a_config
 from ms_tune.report.check import overviews_json, write_github, write_overviews
 from ms_tune.report.console import Console, usage_hint
@@ -55,8 +63,13 @@ def run(arguments: Namespace, console: Console) -> int:
     for target in targets:
         try:
             screens.append(_check_file(target, arguments, console))
-        except ConfigError as error:
-            if not target.named and (isinstance(error, ForeignFileError) or not looks_like_a_config(target.path)):
+        except Exception as raised:
+            error = error_of_file(raised, target.path)
+            if not isinstance(error, ConfigError):
+                raise
+            if isinstance(error, DefectError):
+                console.note(error.trace)
+            elif not target.named and (isinstance(error, ForeignFileError) or not looks_like_a_config(target.path)):
                 skipped += 1
                 continue
             console.fail(error)
@@ -70,7 +83,7 @@ def run(arguments: Namespace, console: Console) -> int:
         console.note(console.text("check.skipped", count=skipped))
     _show_screens(screens, failures, arguments, console)
     codes = [one.exit_code(allow_tight=arguments.allow_tight) for one in screens]
-    return ExitCode.USAGE if failures else max(codes, default=ExitCode.OK)
+    return max([*codes, *(one.exit_code for one in failures)], default=ExitCode.OK)
 
 
 def _find_files(arguments: Namespace, console: Console) -> Sequence[LintTarget]:

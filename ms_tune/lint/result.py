@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.errors import DefectError, MsTuneError
 from ms_tune.lint.baseline import fingerprints
 from ms_tune.lint.settings import ProjectSettings, Selection
 from ms_tune.records import Record
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from ms_tune.enums import Dialect
-    from ms_tune.errors import MsTuneError
     from ms_tune.facts.query import Release
     from ms_tune.job import Job
     from ms_tune.text import Message
@@ -108,8 +108,9 @@ class LintReport(Record):
 
     @property
     def traces(self) -> tuple[str, ...]:
-        """Return the tracebacks of crashed checks, each once."""
-        return tuple(dict.fromkeys(one.trace for file in self.files for one in file.findings if one.trace))
+        """Return the stack traces of crashed checks and of files on which ms-tune failed, each once."""
+        failed = [one.trace for one in self.unreadable if isinstance(one, DefectError)]
+        return tuple(dict.fromkeys([*failed, *(one.trace for one in self.findings if one.trace)]))
 
     @property
     def errors(self) -> tuple[MsTuneError, ...]:

@@ -11,7 +11,16 @@ from pathlib import Path
 
 from ms_tune.dialects.mindspeed_mm import detect as multimodal
 from ms_tune.enums import YAML_DIALECTS, Dialect
-from ms_tune.errors import ConfigError, ForeignFileError, MsTuneError, UnsupportedError, UsageError, shell_line
+from ms_tune.errors import (
+    ConfigError,
+    DefectError,
+    ForeignFileError,
+    MsTuneError,
+    UnsupportedError,
+    UsageError,
+    error_of_file,
+    shell_line,
+)
 from ms_tune.facts.query import Release, served
 from ms_tune.job import Job, ModelFile, no_model_config
 from ms_tune.job.detect import count_keys, is_fragment
@@ -251,9 +260,10 @@ def check_file(target: LintTarget, run: LintRun) -> FileReport | Skipped | MsTun
             return file
         file = _select_checks(file, folder / path.name, run, settings)
         return file.report() if run.request.fix is None else file.fix(unsafe=run.request.fix == "unsafe")
-    except MsTuneError as error:
+    except Exception as raised:  # noqa: BLE001 - one file must not hide the findings in others
+        error = error_of_file(raised, path)
         other = isinstance(error, ConfigError) and error.path == target.path and not target.named
-        if not other or looks_like_a_config(target.path):
+        if not other or isinstance(error, DefectError) or looks_like_a_config(target.path):
             return error
         return Skipped(target.path, msg("lint.skipped.unreadable", reason=error.message))
 

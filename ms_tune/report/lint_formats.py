@@ -108,10 +108,25 @@ def lint_sarif(report: LintReport, language: Language, rules: Mapping[str, RuleE
             }
         },
         "columnKind": "unicodeCodePoints",
-        "invocations": [{"executionSuccessful": not report.errors}],
+        "invocations": [
+            {
+                "executionSuccessful": not report.errors,
+                "toolExecutionNotifications": [_sarif_failure(error, language) for error in report.errors],
+            }
+        ],
         "results": results,
     }
     return {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _sarif_failure(error: MsTuneError, language: Language) -> dict[str, object]:
+    """Return the notification for a file that could not be checked or written, at the faulty line if known."""
+    failure: dict[str, object] = {"level": "error", "message": {"text": render(error.message, language)}}
+    path, line = getattr(error, "path", None), getattr(error, "line", None)
+    if path is not None:
+        region = {"region": {"startLine": line}} if line else {}
+        failure["locations"] = [{"physicalLocation": {"artifactLocation": _artifact_location(Path(path)), **region}}]
+    return failure
 
 
 def _sarif_rule(finding: Diagnostic, rule: RuleEntry | None, page: str | None) -> dict[str, object]:

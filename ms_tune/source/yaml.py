@@ -302,7 +302,7 @@ def _as_yaml(value: Any) -> Any:  # noqa: ANN401 - YAML values have any type
 
 
 # Errors of int(), float() or date() that PyYAML passes on without a position: `2024-13-01`, `!!int x`.
-_NO_VALUE = (ValueError, OverflowError, IndexError, KeyError, TypeError)
+_NO_VALUE = (ValueError, OverflowError, IndexError, KeyError, TypeError, AttributeError)
 
 
 def _fail_value(error: Exception, document: YamlDocument) -> NoReturn:

@@ -55,7 +55,7 @@ MAX_VALUES = 200_000  # with every alias expanded
 
 _TAG = "tag:yaml.org,2002:"
 _TEXT, _MERGE = f"{_TAG}str", f"{_TAG}merge"
-_COLLECTIONS = (f"{_TAG}map", f"{_TAG}seq")
+_COLLECTIONS = {f"{_TAG}map": yaml.MappingNode, f"{_TAG}seq": yaml.SequenceNode}
 # PyYAML's constructors for scalars that are not strings; calling them directly takes half the time.
 _MAKERS = {
     f"{_TAG}{kind}": yaml.SafeLoader.yaml_constructors[f"{_TAG}{kind}"] for kind in ("int", "float", "bool", "null")
@@ -182,11 +182,11 @@ class YamlDocument(Document):
             return node.value
         if tag in _MAKERS:
             return _MAKERS[tag](self.loader, node)
-        if tag not in _COLLECTIONS:
+        if _COLLECTIONS.get(tag) is not type(node):  # another tag, or a wrong one, which PyYAML refuses: `!!seq 3`
             return self.loader.construct_object(node, deep=True)
         key = id(node)
         if key not in made:
-            if tag == _COLLECTIONS[0]:
+            if isinstance(node, yaml.MappingNode):
                 made[key] = {name.value: self._value(one, made) for name, one in node.value}
             else:
                 made[key] = [self._value(one, made) for one in node.value]

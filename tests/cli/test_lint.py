@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from ms_tune.cli.main import main
+from ms_tune.errors import ExitCode
+from ms_tune.source.yaml import SourceFile, load_source
 from tests.lint.few import make_only_few
 
 CONFIG = """\
@@ -191,6 +193,25 @@ def test_one_bad_file_does_not_hide_the_others(capsys: pytest.CaptureFixture[str
     assert out == ENGLISH.replace("1.9.\n", "1.9. Could not check 1 file.\n")
     code, out, _ = run(capsys, "--json", "missing.yaml")
     assert json.loads(out)["summary"]["unreadable"] == 1
+
+
+def test_a_defect_of_ms_tune_in_one_file_does_not_hide_the_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(path: Path) -> SourceFile:
+        return load_source(path) if path.name == "config.yaml" else 1 / 0  # type: ignore[return-value] # it raises
+
+    monkeypatch.setattr("ms_tune.lint.runner.load_source", load)
+    code, out, err = run(capsys, "clean.yaml", "config.yaml")
+    assert code == ExitCode.INTERNAL
+    assert err.startswith("clean.yaml: error: ms-tune itself failed on this file (ZeroDivisionError")
+    assert "Traceback" in err
+    assert out == ENGLISH.replace("1.9.\n", "1.9. Could not check 1 file.\n")
+    code, out, _ = run(capsys, "--format", "sarif", "clean.yaml", "config.yaml")
+    (invocation,) = json.loads(out)["runs"][0]["invocations"]
+    (failure,) = invocation["toolExecutionNotifications"]
+    assert code == ExitCode.INTERNAL
+    assert failure["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "clean.yaml"
 
 
 def test_dialects(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -103,7 +103,10 @@ def test_sarif_fingerprints_survive_a_move(capsys: pytest.CaptureFixture[str], p
 
 def test_sarif_of_other_places(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     log = sarif(capsys, "my config.yaml", str(project / "clean.yaml"), "missing.yaml")
-    assert log["invocations"] == [{"executionSuccessful": False}]
+    (invocation,) = log["invocations"]
+    (failure,) = invocation["toolExecutionNotifications"]
+    assert not invocation["executionSuccessful"]
+    assert failure["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].endswith("missing.yaml")
     (project / "other.yaml").write_text("trainer: {type: A}\nprofile: True\n")
     log = sarif(capsys, "../other.yaml")
     uri = log["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]

@@ -249,6 +249,19 @@ def test_hostile_texts(text: str, where: str, what: str) -> None:
     assert render(caught.value.message, Language.ZH)
 
 
+@pytest.mark.parametrize("value", ["", "3", "x", "''", "[1, 2]", "{a: 1}", "2024-13-45", "[[1, 2]]", "[{a: 1}]"])
+@pytest.mark.parametrize("tag", sorted(filter(None, yaml.SafeLoader.yaml_constructors)))
+def test_tags_are_taken_as_pyyaml_takes_them(tag: str, value: str) -> None:
+    text = f"d: !<{tag}> {value}\n"
+    try:
+        expected = yaml.safe_load(text)
+    except Exception:  # noqa: BLE001 - PyYAML raises many
+        with pytest.raises(ConfigError):
+            parse(text)
+    else:
+        assert parse(text).data == expected
+
+
 def test_what_libyaml_itself_finds_too_deep() -> None:
     with pytest.raises(ConfigError) as caught:
         parse("a: " + "[" * 100_000)

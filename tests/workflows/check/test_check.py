@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -35,6 +35,8 @@ from ms_tune.workflows.check.estimate import estimate_job
 from ms_tune.workflows.check.result import Blame, MemoryDifference, Overview, StageVerdict
 
 if TYPE_CHECKING:
+    from ms_tune.job import Job
+
     Screen = Callable[..., tuple[int, str, str]]
 
 TEMPLATES = data_folder("yaml_templates")
@@ -176,6 +178,18 @@ class TestScreen:
         assert code == ExitCode.USAGE
         assert "none.yaml" in err
         assert ALL[0].name in out
+        assert ALL[1].name in out
+
+    def test_a_defect_of_ms_tune_in_one_file_does_not_hide_the_others(
+        self, screen: Screen, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def load(path: Path, **options: Any) -> Job:  # noqa: ANN401 - those of `load_job`
+            return load_job(path, **options) if path == ALL[1] else 1 / 0  # type: ignore[return-value] # it raises
+
+        monkeypatch.setattr("ms_tune.workflows.check.run.load_job", load)
+        code, out, err = screen(str(ALL[0]), str(ALL[1]))
+        assert code == ExitCode.INTERNAL
+        assert f"{ALL[0]}: error: ms-tune itself failed on this file (ZeroDivisionError" in err
         assert ALL[1].name in out
 
     def test_foreign_files_are_passed_over_where_that_is_asked_for(self, screen: Screen, tmp_path: Path) -> None:
