@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 from ms_tune.cli import COMMANDS, lint
@@ -82,10 +83,22 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
             return ExitCode.USAGE
     if rest[0] == "help" and COMMANDS.keys() & rest[1:2]:
         rest = [*rest[1:], "--help"]  # also of a subcommand: `help memory plan`
+    _check_words(rest)
     command = lint if rest[0] == "lint" else import_module(f"ms_tune.cli.{COMMANDS[rest[0]]}")
     parsed = command.build_parser(console.language).parse_args(rest[1:])
     code: int = command.run(parsed, console)
     return code
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Raise an error if names of files, as hooks and workflows pass them, would be taken for something else."""
+    for before, word in pairwise(words):
+        if word == "--":
+            return
+        if not word and not before.startswith("-"):
+            raise UsageError(msg("cli.usage.empty"), msg("cli.usage.empty.hint"))  # pathlib takes it as this folder
+        if word.startswith("-") and word != "-" and os.path.lexists(word):
+            raise UsageError(msg("cli.usage.disguised", file=word), msg("cli.usage.disguised.hint", file=word))
 
 
 def _complete(language: Language) -> None:

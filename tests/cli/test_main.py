@@ -225,6 +225,22 @@ class TestUsageErrors:
         assert f"'ms-tune {command}--help'" in hint
         assert has_chinese(first.removeprefix("错误：")) is has_chinese(hint) is (locale != "C")
 
+    @pytest.mark.parametrize("command", ["lint", "check", "memory"])
+    @pytest.mark.parametrize("file", ["--exit-zero", "--baseline=x.yaml", ""])
+    def test_names_of_files_never_become_options_or_this_folder(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+        file: str,
+        command: str,
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / (file or "x.yaml")).write_text("trainer: {type: A}\n", encoding="utf-8")
+        code, out, err = run(capsys, command, "x.yaml", file)
+        assert (code, out) == (ExitCode.USAGE, "")
+        assert f"'{file}' is an option and also the name of a file here" in err or "file is empty" in err
+
     @pytest.mark.parametrize(
         ("arguments", "meant"),
         [

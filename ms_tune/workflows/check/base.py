@@ -38,6 +38,9 @@ def text_at(revision: str, path: Path) -> str | None:
     if Path(revision).is_file():
         return decode(_read_bounded(Path(revision)), Path(revision))
     folder = path.absolute().parent
+    any_commit = _run_git(folder, "rev-list", "--all", "--max-count=1")
+    if any_commit.returncode == 0 and not any_commit.stdout:  # a repository before its first commit
+        return None
     commit = _find_commit(folder, revision)
     name: str | None = f"./{path.name}"
     if not _run_git(folder, "ls-tree", commit, "--", path.name).stdout.strip():

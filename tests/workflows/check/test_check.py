@@ -788,6 +788,9 @@ class TestBase:
         shutil.copy(repository / "train.yaml", repository / "new.yaml")
         assert text_at("HEAD", repository / "new.yaml") is None
         assert check_job("new.yaml", base="HEAD").against is None
+        (repository / "fresh").mkdir()
+        self.git(repository / "fresh", "init", "-q")
+        assert text_at("HEAD", repository / "fresh" / "new.yaml") is None  # before the first commit
 
     def test_a_base_that_is_broken_costs_the_comparison(self, screen: Screen, repository: Path) -> None:
         config = repository / "train.yaml"
