@@ -38,7 +38,7 @@ _COLOURS = {
 }
 _HEIGHT, _WIDTH, _NAME = 22, 1000, 70  # height of a bar, width of the picture, width of rank names
 _MOST_BARS = 64
-_MS_DIGITS = 1000.0  # microseconds from which two digits behind the point are enough
+_MS_DIGITS = 1000.0  # microseconds from which two decimals are enough
 _SHORT, _EVIDENCE = 3, 5  # groups of gaps and lines of evidence on the short screen
 
 
