@@ -7,14 +7,11 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import CodeType, FrameType
 
 import mindspore
 from mindspore import Parameter, Tensor
 from mindspore.common.initializer import Initializer, initializer
-
-if TYPE_CHECKING:
-    from types import CodeType, FrameType
 
 
 def report(phase: str, step: int = 0, steps: int = 0) -> None:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.request import DryrunRequest, Setting
-from ms_tune.errors import (
-    ConfigError,
-    DefectError,
-    ExitCode,
-    ForeignFileError,
-    MsTuneError,
-    UsageError,
-    error_of_file,
-)
+from ms_tune.errors import ConfigError, DefectError, ExitCode, ForeignFileError, MsTuneError, UsageError, error_of_file
 from ms_tune.lint.runner import LintTarget, discover, looks_like_a_config
 from ms_tune.report.check import overviews_json, write_github, write_overviews
 from ms_tune.report.console import Console, usage_hint
@@ -25,13 +18,8 @@ from ms_tune.source import SCRIPTS
 from ms_tune.text import Language, msg
 from ms_tune.workflows.check.base import changed_since
 from ms_tune.workflows.check.config import OverviewRequest
+from ms_tune.workflows.check.result import Overview
 from ms_tune.workflows.check.run import check_job
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ms_tune.workflows.check.result import Overview
 
 _PROGRAM = "ms-tune check"
 _FORMATS = ("text", "github")

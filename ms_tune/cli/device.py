@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterable
 from functools import partial
 
+from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode
 from ms_tune.verdict.limit import device_of
 from ms_tune.verdict.outcome import Fit, Verdict
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ms_tune.cli.parser import Parser
 
 
 def add_device_arguments(parser: Parser, *limit: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.dryrun_inputs import config_request, python_of
@@ -19,14 +20,9 @@ from ms_tune.dryrun.run import dryrun_job
 from ms_tune.errors import ExitCode, UsageError, reason_of
 from ms_tune.extras import need
 from ms_tune.report import dryrun_check
+from ms_tune.report.console import Console
 from ms_tune.source import SCRIPTS
 from ms_tune.text import Language, msg
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ms_tune.report.console import Console
-
 
 _ABOUT_SEVERAL_RUNS = ("sweep", "compare_real")
 

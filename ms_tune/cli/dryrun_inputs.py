@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from ms_tune.text import msg
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from ms_tune.dryrun.result import DryrunResult
     from ms_tune.report.console import Console
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.device import exit_code
 from ms_tune.cli.dryrun_inputs import (
@@ -18,6 +18,7 @@ from ms_tune.cli.dryrun_inputs import (
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import refuse_options, write_text_file
 from ms_tune.dryrun.command import run_command, sweep_command
+from ms_tune.dryrun.command_result import CommandResult
 from ms_tune.dryrun.compare import compare_log, compare_real, is_log, request_like
 from ms_tune.dryrun.reading import job_report
 from ms_tune.dryrun.request import CommandRequest, OptionSetting, StageChoice
@@ -28,15 +29,10 @@ from ms_tune.dryrun.settings import list_variants
 from ms_tune.errors import ConfigError, ExitCode, nearby
 from ms_tune.footprint.report import MemoryRequest
 from ms_tune.report import dryrun_json, dryrun_modes, dryrun_text
+from ms_tune.report.console import Console
 from ms_tune.report.memory_html import job_html
 from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ms_tune.dryrun.command_result import CommandResult
-    from ms_tune.report.console import Console
 
 _MOST_RANKS = 12  # ranks on a page: all blocks of four ranks, curves of the others (0.5 MB each)
 _MOST_READ = 1024**2  # bytes of a script

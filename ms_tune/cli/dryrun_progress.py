@@ -6,18 +6,14 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from heapq import heapify, heapreplace
-from typing import TYPE_CHECKING
+from types import TracebackType
 
 from ms_tune.cli.output import ProgressLine, describe_time_left
+from ms_tune.dryrun.launcher import ProcessEnd
 from ms_tune.dryrun.task import Observer, Task, TaskState
 from ms_tune.extras import need
+from ms_tune.report.console import Console
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from ms_tune.dryrun.launcher import ProcessEnd
-    from ms_tune.report.console import Console
 
 
 class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):

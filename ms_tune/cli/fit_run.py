@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import ProgressLine, without_native_output, write_text_file
@@ -25,20 +25,16 @@ from ms_tune.planning.fit import FitRequest, fit_table
 from ms_tune.planning.layouts import DIMENSIONS
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort, SearchProgress
+from ms_tune.planning.table import CostTable
 from ms_tune.planning.table_file import SappPipeline, is_sapp, table_json
 from ms_tune.planning.time_scale import Clock, LayerTimes, parse_times, read_times
 from ms_tune.report import fit_config as report
 from ms_tune.report import fit_json, fit_text
+from ms_tune.report.console import Console
 from ms_tune.source.atomic_write import write_back
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
 from ms_tune.workflows.step_clock import measure_clock
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ms_tune.planning.table import CostTable
-    from ms_tune.report.console import Console
-    from ms_tune.source.yaml import SourceFile
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 _PIPELINE = ("stages", "micro_batches", "order")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 from ms_tune.cli import COMMANDS, rule
 from ms_tune.cli.parser import Parser, fit_to_terminal, list_commands
 from ms_tune.errors import ExitCode, UsageError, closest
 from ms_tune.report.console import Console, terminal_width, wrap
 from ms_tune.text import Language, msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 
 def build_parser(language: Language) -> Parser:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
 from ms_tune.encode import record_json
@@ -15,10 +15,6 @@ from ms_tune.facts.query import data_folder
 from ms_tune.report.console import Console, usage_hint
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import Language, msg
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
 
 _PROGRAM = "ms-tune init"
 _FOLDER = "yaml_templates"

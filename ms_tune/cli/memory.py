@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.output import new_file
@@ -17,10 +17,8 @@ from ms_tune.extras import need
 from ms_tune.readers.folder import find_trace
 from ms_tune.readers.lines import has_logs
 from ms_tune.readers.plain_pickle import is_snapshot
+from ms_tune.report.console import Console
 from ms_tune.text import Language, msg, render
-
-if TYPE_CHECKING:
-    from ms_tune.report.console import Console
 
 _ONLY_TRACES = (
     "snapshot",

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.output import ProgressLine, new_file, write_text_file
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.memory.plan import PlanReport, PlanRequest, analyse_memlog, plan_blocks
+from ms_tune.packing.plan import PackingProgress
 from ms_tune.report import packing
+from ms_tune.report.console import Console
 from ms_tune.text import msg
 from ms_tune.units import gib
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ms_tune.packing.plan import PackingProgress
-    from ms_tune.report.console import Console
 
 
 def _run_plan(arguments: Namespace, console: Console) -> ExitCode:
@@ -87,11 +83,7 @@ def _run_import(arguments: Namespace, console: Console) -> ExitCode:
         progress = _PlanProgress(console)
         with progress:
             found = analyse_memlog(
-                file,
-                request,
-                progress.show_progress,
-                npu=arguments.npu,
-                stalloc=arguments.stalloc is not None,
+                file, request, progress.show_progress, npu=arguments.npu, stalloc=arguments.stalloc is not None
             )
         _write_files(found.plan, arguments, console)
         if found.stalloc is not None:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
 from ms_tune.cli.device import exit_code
 from ms_tune.cli.output import LONG, ProgressLine, file_to_write, write_text_file
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.footprint.report import MemoryRequest, analyse_memory
+from ms_tune.footprint.result import MemoryReport
 from ms_tune.memory.diff import compare_reports
 from ms_tune.memory.what_if import WhatIfRequest, replay_run
 from ms_tune.readers.oom_log import read_memory_failures
 from ms_tune.report import memory_json, memory_text, what_if_text
+from ms_tune.report.console import Console
 from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot
 from ms_tune.report.memory_html import report_html
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ms_tune.footprint.result import MemoryReport
-    from ms_tune.report.console import Console
-
 
 _ROWS = 10  # default table length
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.output import LONG, ProgressLine, file_to_write, write_text_file
 from ms_tune.errors import ExitCode
@@ -19,14 +19,9 @@ from ms_tune.footprint.torch_report import (
 )
 from ms_tune.memory.what_if import TorchWhatIfRequest, replay_snapshot
 from ms_tune.report import memory_json, torch_text
+from ms_tune.report.console import Console
 from ms_tune.report.memory_export import write_torch_perfetto
 from ms_tune.report.torch_html import snapshot_html
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ms_tune.report.console import Console
-
 
 _ROWS = 10  # default table length with -v
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.output import LONG, ProgressLine, new_file, write_text_file
 from ms_tune.cli.parser import Parser
@@ -14,9 +14,6 @@ from ms_tune.metrics.run import measure_runs
 from ms_tune.report.console import Console, usage_hint
 from ms_tune.report.metrics import report_html, report_json, show_report, show_summary, show_verdicts
 from ms_tune.text import Language, msg
-
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 
 def build_parser(language: Language) -> Parser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,16 +12,14 @@ from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.request import DryrunRequest, StageChoice
 from ms_tune.errors import UsageError
 from ms_tune.report import migrate as report
+from ms_tune.report.console import Console
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import Language, msg
+from ms_tune.workflows.migrate.result import Migration
 from ms_tune.workflows.migrate.run import migrate_config
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ms_tune.report.console import Console
     from ms_tune.workflows.migrate.memory import BothSides
-    from ms_tune.workflows.migrate.result import Migration
 
 _TARGET = "mindformers-pynative"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -21,11 +22,6 @@ from ms_tune.report.console import Console, usage_hint
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import MAX_BYTES, SourceFile, decode, load_source, parse_source
 from ms_tune.text import Language, msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
-
 
 _PROGRAM = "ms-tune normalize-recompute"
 _MOST_LAYERS = 10_000

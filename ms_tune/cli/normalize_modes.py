@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic
+from ms_tune.dialects import LayerPlan
+from ms_tune.dialects.convert_layers import Converted
 from ms_tune.errors import ConfigError, ExitCode, UnsupportedError, UsageError, reason_of
 from ms_tune.job import Job, ModelFile
 from ms_tune.job.script import ScriptJob
@@ -18,19 +21,12 @@ from ms_tune.normalize.sapp import convert_sapp, merge_sapp
 from ms_tune.normalize.sapp_lists import Sizes, parse_sapp, plan_sapp
 from ms_tune.normalize.script import ProgramPlan, normalize_script
 from ms_tune.report import normalize_text as report
+from ms_tune.report.console import Console
 from ms_tune.source import SCRIPTS
 from ms_tune.source.atomic_write import write_back
 from ms_tune.source.edit_values import spell_value
 from ms_tune.source.yaml import SourceFile, load_source, parse_source
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ms_tune.diagnostics import Diagnostic
-    from ms_tune.dialects import LayerPlan
-    from ms_tune.dialects.convert_layers import Converted
-    from ms_tune.report.console import Console
 
 _NOT_HERE = ("from_sapp", "model_config", "layers", "stages", "chunks")
 
@@ -102,12 +98,7 @@ def _read_plan(path: Path) -> str:
 
 
 def _write_text(  # noqa: PLR0913, PLR0917 - all parts of a change
-    source: SourceFile,
-    text: str,
-    count: int,
-    problems: Sequence[Diagnostic],
-    arguments: Namespace,
-    console: Console,
+    source: SourceFile, text: str, count: int, problems: Sequence[Diagnostic], arguments: Namespace, console: Console
 ) -> ExitCode:
     if arguments.diff:
         report.write_difference(source.path, source.text, text, console)

@@ -6,21 +6,17 @@ import ctypes
 import os
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
 
 from ms_tune.errors import UsageError
 from ms_tune.report.console import Console, text_width, width_of
 from ms_tune.source.atomic_write import replacement
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from types import TracebackType
-
 
 LONG = 1.0  # seconds before a progress line appears
 _EVERY = 0.1  # seconds between two updates of the line

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.output import LONG, ProgressLine, new_file, write_text_file
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
 from ms_tune.errors import ExitCode
 from ms_tune.profile.run import analyse_profiles
+from ms_tune.report.console import Console
 from ms_tune.report.profile import report_html, report_json, show_report, show_summary, show_verdict
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ms_tune.report.console import Console
-    from ms_tune.text import Language
+from ms_tune.text import Language
 
 
 def build_parser(language: Language) -> Parser:

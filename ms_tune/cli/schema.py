@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
 
 from ms_tune.cli.parser import Parser
 from ms_tune.encode import json_text
@@ -21,10 +21,6 @@ from ms_tune.source.atomic_write import write_atomically, write_back
 from ms_tune.source.edit import same_data
 from ms_tune.source.yaml import SourceFile, load_source, parse_source
 from ms_tune.text import Language, msg
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
 
 _PROGRAM = "ms-tune schema"
 _FOLDER = ".ms-tune"

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from ms_tune.diagnostics import Fix, KeyPath, Location
 from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.keys import mindspore_values, registered
@@ -17,7 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeVar
 
-    from ms_tune.diagnostics import Fix, KeyPath, Location
     from ms_tune.dialects import JobView, LayerPlan
     from ms_tune.source.edit import ValueChange
 

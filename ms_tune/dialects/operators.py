@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
 
+from ms_tune.dialects import LayerSpec
 from ms_tune.facts.models import rows
 from ms_tune.facts.query import all_at, load
 from ms_tune.records import Record
@@ -17,8 +18,6 @@ from ms_tune.records import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
-
-    from ms_tune.dialects import LayerSpec
 
 _INSIDE = "transformer_layer"  # the layer inside a multi-token prediction layer
 _AHEAD = "mtp"  # marks multi-token prediction layers, in addition to each variant

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import key_at
 from ms_tune.facts.models import names_of
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any, TypeVar
 
-    from ms_tune.enums import Dialect
     from ms_tune.source.yaml import SourceFile
 
     _Value = TypeVar("_Value", int, str, bool)

@@ -113,10 +113,7 @@ def _to_element(item: object) -> int:
     else:
         kind = type(item)
         name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        stop(
-            "TypeError",
-            f"int() argument must be a string, a bytes-like object or a real number, not '{name}'",
-        )
+        stop("TypeError", f"int() argument must be a string, a bytes-like object or a real number, not '{name}'")
     if not -_INT64 <= number < _INT64:
         stop("OverflowError", "Python int too large to convert to C long")
     return (number + _INT32 // 2) % _INT32 - _INT32 // 2
@@ -159,13 +156,7 @@ def _block(shape: tuple[int, ...], words: Sequence[str], *, indent: str, width: 
     between = separator.rstrip() + "\n" * (len(shape) - 1)
     parts = [
         indent
-        + _block(
-            shape[1:],
-            words[start : start + size],
-            indent=indent + " ",
-            width=width - 1,
-            separator=separator,
-        )
+        + _block(shape[1:], words[start : start + size], indent=indent + " ", width=width - 1, separator=separator)
         for start in range(0, len(words), size)
     ]
     return "[" + between.join(parts)[len(indent) :] + "]"

@@ -8,20 +8,17 @@ import linecache
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.dryrun.cann_sim.environment import Backend
+from ms_tune.dryrun.launchers.job import LaunchedJob
+from ms_tune.dryrun.processes import ProgramProcess, SourceOperation
 from ms_tune.dryrun.result import Extrapolation, Reading, TheoryCheck, compare_theory, unlike_theory
+from ms_tune.enums import MemoryCategory
 from ms_tune.text import Message, msg
 from ms_tune.units import mib
 from ms_tune.verdict.outcome import Fit, Verdict, no_verdict
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.cann_sim.environment import Backend
-    from ms_tune.dryrun.launchers.job import LaunchedJob
-    from ms_tune.dryrun.processes import ProgramProcess, SourceOperation
-    from ms_tune.enums import MemoryCategory
 
 
 @dataclass(frozen=True, slots=True, eq=False)

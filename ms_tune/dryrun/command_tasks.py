@@ -9,10 +9,11 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.cann_sim.environment import Cann
 from ms_tune.dryrun.environment import LaunchPlan
 from ms_tune.dryrun.launcher import LOG, ProcessEnd
+from ms_tune.dryrun.launchers.job import JobRank, LaunchedJob
 from ms_tune.dryrun.launchers.shrink import AUTO
 from ms_tune.dryrun.local_engine import engine_for
 from ms_tune.dryrun.machine import processes_at_once, usable_cores
@@ -24,10 +25,6 @@ from ms_tune.facts.launchers import is_launcher
 from ms_tune.source import SCRIPTS
 from ms_tune.text import Message, msg
 from ms_tune.units import GIB, whole_number
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.cann_sim.environment import Cann
-    from ms_tune.dryrun.launchers.job import JobRank, LaunchedJob
 
 _HOST_BYTES = GIB  # of an unknown process
 

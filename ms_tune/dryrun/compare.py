@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ms_tune.dryrun.request import DryrunRequest, StageChoice
 from ms_tune.dryrun.result import ComparedRank, RealComparison
 from ms_tune.errors import NoTraceError, TraceError, UsageError
 from ms_tune.footprint.report import MemoryRequest, analyse_memory
+from ms_tune.footprint.result import RankReport
 from ms_tune.readers.folder import BLOCKS, find_trace
 from ms_tune.readers.memory_log import MemoryWords, RankMemory, read_logged_memory
 from ms_tune.readers.runtime_log import SIMULATED_MIB
@@ -18,10 +19,6 @@ from ms_tune.text import Message, msg
 from ms_tune.units import MIB, gib, mib
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
 from ms_tune.verdict.outcome import Need, UntracedNeeds, Verdict, judge
-
-if TYPE_CHECKING:
-    from ms_tune.footprint.result import RankReport
-
 
 _RankT = TypeVar("_RankT", "RankReport", "RankMemory")
 

@@ -24,11 +24,11 @@ from ms_tune.reference.job import ReferenceJob, theory_of
 from ms_tune.reference.mindspeed import check_mindspeed_served, read_mindspeed
 from ms_tune.reference.pynative import check_pynative_served, read_pynative_job
 from ms_tune.reference.read import DynamicJob, Placed, check_devices, check_sizes
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from ms_tune.dialects import JobView
-    from ms_tune.source.yaml import SourceFile
 
 _READERS = {Dialect.MINDSPEED_MS: read_mindspeed, Dialect.MINDFORMERS_PYNATIVE: read_pynative_job}
 _SERVED = {Dialect.MINDSPEED_MS: check_mindspeed_served, Dialect.MINDFORMERS_PYNATIVE: check_pynative_served}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 from ms_tune.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
 
     class ChildJob(Protocol):
         """The job of a child process; ``kind`` is its name in the job file."""

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ms_tune.dialects.stage import StageLayerKind
 from ms_tune.dryrun.extrapolate import combine_figures
+from ms_tune.dryrun.plan import StagePlan
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun, untraced_needs
 from ms_tune.dryrun.result import Extrapolation, Reading
 from ms_tune.enums import MemoryCategory, RecomputeMode
+from ms_tune.footprint.breakdown import PeakBreakdown
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.judgement import list_communicators, list_doubts
+from ms_tune.footprint.phases import Phase
+from ms_tune.footprint.result import RankReport
 from ms_tune.footprint.whole_stage import ALIKE, replay_stage
 from ms_tune.text import msg
 from ms_tune.units import gib
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import Need, Verdict, judge
 from ms_tune.verdict.run_record import RankRecord, StageRun
-
-if TYPE_CHECKING:
-    from fractions import Fraction
-
-    from ms_tune.dialects.stage import StageLayerKind
-    from ms_tune.dryrun.plan import StagePlan
-    from ms_tune.footprint.breakdown import PeakBreakdown
-    from ms_tune.footprint.phases import Phase
-    from ms_tune.footprint.result import RankReport
 
 _KEPT = MemoryCategory.ACTIVATIONS
 

@@ -16,14 +16,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from types import FrameType
+from typing import Protocol
 
 from ms_tune.dryrun.job import PARENT
 from ms_tune.errors import RunError
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 LOG = "log.txt"
 TRACES = "MS_TUNE_TRACES"  # the variable with a folder, set in all processes of a command

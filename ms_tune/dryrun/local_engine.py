@@ -15,9 +15,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from ms_tune.dryrun import machine, ray_engine
+from ms_tune.dryrun.cann_sim.environment import Cann
 from ms_tune.dryrun.job import PARENT
 from ms_tune.dryrun.launcher import (
     LOG,
@@ -31,9 +32,6 @@ from ms_tune.dryrun.launcher import (
 from ms_tune.dryrun.task import Observer, Task, TaskState, child_of, state_of, write_files
 from ms_tune.errors import RunError, reason_of
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.cann_sim.environment import Cann
 
 _REPORT_SECONDS = 0.1
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.dialects.mindformers.read import jit_level
 from ms_tune.dryrun.cann_sim.environment import (
@@ -21,15 +20,13 @@ from ms_tune.dryrun.cann_sim.environment import (
     installed_version,
 )
 from ms_tune.dryrun.job import MindFormersJob
+from ms_tune.dryrun.request import PreparedRun
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.facts.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.native import find_compilers
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
 from ms_tune.units import GIB, KIB, MIB
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.request import PreparedRun
-    from ms_tune.source.yaml import SourceFile
 
 # Resident memory of a simulated process on the host, measured (docs/dryrun.md), plus a quarter: the dynamic graph needs 718 MiB
 # for 4 layers and 862 MiB for 32; MindFormers' graphs need 1.2 GiB and grow with the layers.

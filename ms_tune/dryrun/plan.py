@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
 
+from ms_tune.dialects.stage import StageLayerKind
 from ms_tune.dryrun.extrapolate import solve_weights, undominated_stages
 from ms_tune.dryrun.prepare import LoadedConfig, prepare_run
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun, StageChoice
 from ms_tune.errors import MsTuneError, TooFewLayersError, UsageError
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from fractions import Fraction
-
-    from ms_tune.dialects.stage import StageLayerKind
 
 _MOST_SIZES = 8  # further numbers of layers to try
 # A single layer is both the first and the last, so an extrapolation from it may differ. In a static graph, from one layer and

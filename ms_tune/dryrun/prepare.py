@@ -10,6 +10,7 @@ from ms_tune.dialects.mindformers_pynative.read import read_shards
 from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun, Split, untraced_needs
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers
+from ms_tune.dryrun.shrink.mindformers_layers import PreparedConfig
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.keys import BASE
@@ -22,10 +23,6 @@ from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 from ms_tune.verdict.limit import Cap, Limit, device_of, limit_of
 from ms_tune.verdict.outcome import reserve_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.dryrun.shrink.mindformers_layers import PreparedConfig
 
 # A separate comment line above the first key: the job's devices, for a config whose keys do not determine them.
 _COMMENT = re.compile(r"^#[ \t]*devices:[ \t]*(\d{1,7})[ \t\r]*$", re.MULTILINE)

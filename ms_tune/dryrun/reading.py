@@ -9,7 +9,6 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.command_result import CommandResult
 from ms_tune.dryrun.job import JOB_FILE
@@ -17,6 +16,7 @@ from ms_tune.dryrun.launcher import LOG, ProcessEnd, too_long
 from ms_tune.dryrun.result import DryrunResult, PhasePeak, Reading, StageResult
 from ms_tune.errors import RunError
 from ms_tune.footprint.findings import compare_findings
+from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.report import MemoryRequest, analyse_rank, number_stages
 from ms_tune.footprint.result import MemoryReport, RankReport
 from ms_tune.footprint.steps import find_phase_peaks
@@ -25,9 +25,6 @@ from ms_tune.readers.log_errors import is_of_mindspore
 from ms_tune.readers.runtime_log import RuntimeLog, read_runtime_log
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
-
-if TYPE_CHECKING:
-    from ms_tune.footprint.phases import Phase
 
 _DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]|File too large")
 _LITTLE = 1 * MIB  # bytes left on a full disk

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path, PurePath
 from types import MappingProxyType
+from typing import Any
 
 import yaml
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects import recomputes
 from ms_tune.dialects.stage import StageLayerKind
 from ms_tune.enums import Dialect, LayerKind
@@ -27,9 +29,6 @@ from ms_tune.verdict.outcome import UntracedNeeds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects.job_parts import SettingChange
     from ms_tune.dryrun.job import ChildJob
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ms_tune.dryrun.cann_sim.environment import Backend
+from ms_tune.dryrun.request import OptionSetting, PreparedRun, Setting
+from ms_tune.enums import MemoryCategory
+from ms_tune.errors import MsTuneError
 from ms_tune.readers.scopes import mask_layer_number
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
 from ms_tune.verdict.outcome import Need, Verdict, no_verdict
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
-    from ms_tune.dryrun.cann_sim.environment import Backend
-    from ms_tune.dryrun.request import OptionSetting, PreparedRun, Setting
-    from ms_tune.enums import MemoryCategory
-    from ms_tune.errors import MsTuneError
     from ms_tune.footprint.phases import Phase
     from ms_tune.footprint.result import RankReport
 

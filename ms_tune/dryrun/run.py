@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.dryrun import machine
 from ms_tune.dryrun.cann_sim.environment import (
@@ -22,10 +21,12 @@ from ms_tune.dryrun.cann_sim.environment import (
 )
 from ms_tune.dryrun.environment import overridden_variables
 from ms_tune.dryrun.job import JOB_FILE
+from ms_tune.dryrun.launcher import ProcessEnd
 from ms_tune.dryrun.local_engine import connect_engine, engine_for
 from ms_tune.dryrun.machine import check_graph_engine, check_level
 from ms_tune.dryrun.plan import FEWEST_LAYERS, JobPlan, StagePlan, plan_job
 from ms_tune.dryrun.prepare import LoadedConfig, load_config
+from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult, VariantResult, unlike_theory
 from ms_tune.dryrun.rundir import (
     create_run_folder,
@@ -44,10 +45,6 @@ from ms_tune.records import plain_data
 from ms_tune.text import Message, msg
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.run_record import RUN_FOLDER, RankRecord, RunRecord
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.launcher import ProcessEnd
-    from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 
 
 def dryrun_job(

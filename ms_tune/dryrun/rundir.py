@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.prepare import LoadedConfig
+from ms_tune.dryrun.request import PreparedRun
 from ms_tune.dryrun.settings import changed_text
 from ms_tune.encode import SCHEMA_VERSION, json_text
 from ms_tune.errors import RunError, UsageError, reason_of
@@ -21,8 +23,6 @@ from ms_tune.verdict.run_record import FILE, RunRecord, to_json
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.dryrun.request import PreparedRun
     from ms_tune.dryrun.task import Observer
 
 RUNS = "ms-tune-runs"

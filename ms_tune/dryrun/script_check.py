@@ -7,27 +7,23 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dryrun.command import cann_for
 from ms_tune.dryrun.command_tasks import check_request, run_tasks, tasks_of, without_ranks
 from ms_tune.dryrun.command_tasks import rank_parts as ranks_of
+from ms_tune.dryrun.launcher import ProcessEnd
 from ms_tune.dryrun.launchers.job import LaunchedJob, LauncherLook, jobs_in
 from ms_tune.dryrun.processes import processes_of
 from ms_tune.dryrun.reading import check_end
+from ms_tune.dryrun.request import CommandRequest
 from ms_tune.dryrun.stack import StackPart, find_refusals, parts_of
+from ms_tune.dryrun.task import Observer
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.megatron import releases_with, tag
 from ms_tune.facts.query import load
 from ms_tune.job.checkout import Checkout, read_git_head
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from ms_tune.dialects.job_parts import SettingChange
-    from ms_tune.dryrun.launcher import ProcessEnd
-    from ms_tune.dryrun.request import CommandRequest
-    from ms_tune.dryrun.task import Observer
-
 
 _LLM = "MindSpeed-LLM"
 _NUMBER = re.compile(r"\d+\.\d+(?:\.\d+)?")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.dryrun.request import CommandRequest, DryrunRequest, OptionSetting, Setting
 from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.errors import ConfigError, UsageError, closest
@@ -17,10 +19,6 @@ from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
-
-    from ms_tune.diagnostics import KeyPath
-
     _RequestT = TypeVar("_RequestT", DryrunRequest, CommandRequest)
 
 MOST_VARIANTS = 256

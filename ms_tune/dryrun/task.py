@@ -21,10 +21,10 @@ from ms_tune.dryrun.environment import (
     stand_in_programs,
 )
 from ms_tune.dryrun.launcher import LOG, TRACES, ChildProcess, ProcessEnd
+from ms_tune.text import Message
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.cann_sim.environment import Cann
-    from ms_tune.text import Message
 
 _PHASES = ("start", "build", "compile", "step", "write")
 _BLOCKS = re.compile(rb"mem block num: (\d{1,12})")  # mem_tracker.cc, when the tracker begins to write

@@ -22,16 +22,13 @@ from ms_tune.dialects.job_parts import (
     TrainingConfig,
 )
 from ms_tune.dialects.stage import Stage, with_prediction
+from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.mindformers_data import MODEL, splits_operators
 from ms_tune.estimate.persistent import StaticSharing, static_bytes
 from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.models import ModelFacts, facts_of, is_legacy, names_of
 from ms_tune.facts.query import load
 from ms_tune.records import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 
 _KIB = 1024
 _RELEASE = "1.9"  # the release that the theory applies to

@@ -8,14 +8,11 @@ Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021), a
 
 from __future__ import annotations
 
+from ms_tune.dialects.job_parts import ModelShape
 from ms_tune.errors import UnsupportedError
+from ms_tune.facts.models import ModelConfig
 from ms_tune.records import Record
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.dialects.job_parts import ModelShape
-    from ms_tune.facts.models import ModelConfig
 
 
 class Attention(Record):

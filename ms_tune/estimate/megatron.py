@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ms_tune.dialects.job_parts import DType, TrainingConfig
+from ms_tune.dialects.stage import Stage
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.flops import widths_of_shape
 from ms_tune.estimate.memory import (
@@ -24,9 +25,6 @@ from ms_tune.estimate.memory import (
 from ms_tune.estimate.persistent import WeightBytes, stage_weights
 from ms_tune.records import Record
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.dialects.stage import Stage
 
 _FLOAT = 4
 _MOMENTS = 2 * _FLOAT

@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from enum import Enum
 
+from ms_tune.estimate.flops import Attention, Widths
+from ms_tune.estimate.static import StaticMemory
 from ms_tune.records import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.estimate.flops import Attention, Widths
-    from ms_tune.estimate.static import StaticMemory
-    from ms_tune.verdict.limit import Limit
+from ms_tune.verdict.limit import Limit
 
 _HALF = 2  # bytes of one activation value
 _SOFTMAX = 64  # bytes that flash attention keeps per token and head: two arrays of eight float32

@@ -13,11 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelShape, Sharding, TrainingConfig
+from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 from ms_tune.records import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 
 _MOMENTS = 2
 

@@ -22,6 +22,8 @@ from ms_tune.dialects.job_parts import (
     TrainingConfig,
 )
 from ms_tune.dialects.mindformers.read import Adapter, read_adapter
+from ms_tune.dialects.stage import Stage
+from ms_tune.estimate.flops import Widths
 from ms_tune.estimate.persistent import (
     StaticSharing,
     WeightBytes,
@@ -32,11 +34,6 @@ from ms_tune.estimate.persistent import (
 )
 from ms_tune.facts.models import ModelConfig, names_of
 from ms_tune.records import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.dialects.stage import Stage
-    from ms_tune.estimate.flops import Widths
 
 
 class StaticModel(Record):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ms_tune.dialects.stage import make_name, share_out
 from ms_tune.dryrun.prepare import LoadedConfig, prepare_run
@@ -15,11 +14,9 @@ from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.fit.job import PlannedJob, full_first_lists, uniform_lists
 from ms_tune.fit.measure import Probe
+from ms_tune.normalize.sapp_lists import SappLists
+from ms_tune.normalize.sapp_lists import Table as Rows
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from ms_tune.normalize.sapp_lists import SappLists
-    from ms_tune.normalize.sapp_lists import Table as Rows
 
 _TWO_SIZES = (
     RecomputeMode.NONE,

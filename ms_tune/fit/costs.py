@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ms_tune.dialects import LayerSpec
 from ms_tune.dialects.stage import make_name
+from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.flops import head_flops, layer_flops, prediction_flops, widths_of
@@ -18,10 +19,6 @@ from ms_tune.planning.fit import time_of
 from ms_tune.planning.table import MOST_BYTES, CostTable, LayerCost, LayerGroup, StageEnd, check_table
 from ms_tune.planning.time_scale import Clock, with_layers, with_times
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.dialects import LayerSpec
-    from ms_tune.dryrun.request import DryrunRequest
 
 # Extra time of a backward pass for each recompute mode: SAPP's shares (pipeline_balance/utils/recompute.py), which are within 2 %
 # of the published steps of models of 22 billion to a trillion parameters (Korthikanti et al., 2022, table 5).

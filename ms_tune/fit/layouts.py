@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from ms_tune.diagnostics import KeyPath
+from ms_tune.dryrun.prepare import LoadedConfig
 from ms_tune.dryrun.request import PreparedRun, Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect
@@ -15,11 +17,6 @@ from ms_tune.planning.layouts import Layout
 from ms_tune.records import Record
 from ms_tune.source.edit_values import with_settings as with_values
 from ms_tune.source.yaml import MISSING, SourceFile, parse_source
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.dryrun.prepare import LoadedConfig
 
 
 class LayoutKeys(Record):

@@ -11,13 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from ms_tune.dialects.stage import StageLayerKind
 from ms_tune.enums import LayerKind, RecomputeMode
-
-if TYPE_CHECKING:
-    from ms_tune.dialects.stage import StageLayerKind
-    from ms_tune.fit.measure import RunFigures
+from ms_tune.fit.measure import RunFigures
 
 _NEAR = Fraction(1001, 1000)  # tolerance: the allocator rounds every tensor up
 _ALIKE = Fraction(1, 50)  # relative difference of slopes; below it, they count as equal

@@ -8,22 +8,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ms_tune.dialects.stage import StageLayerKind, kinds_from_json, kinds_to_json
 from ms_tune.dryrun.cann_sim.environment import simulated_by
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.prepare import LoadedConfig, prepare_run
+from ms_tune.dryrun.request import DryrunRequest, PreparedRun
+from ms_tune.dryrun.result import Reading
 from ms_tune.dryrun.run import simulate_each
+from ms_tune.dryrun.task import Observer
 from ms_tune.enums import LayerKind, MemoryCategory, RecomputeMode
 from ms_tune.errors import MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
 from ms_tune.fit.table_cache import cache_file, write_cache
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.request import DryrunRequest, PreparedRun
-    from ms_tune.dryrun.result import Reading
-    from ms_tune.dryrun.task import Observer
 
 _PERSISTENT = (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS)
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from ms_tune.enums import LayerKind, RecomputeMode
+from ms_tune.fit.calibration_runs import JobLayers
 from ms_tune.fit.linear_fit import (
     FreedByRecompute,
     LayerBytes,
@@ -26,10 +26,7 @@ from ms_tune.fit.linear_fit import (
     split_by_moment,
     with_first_chunk,
 )
-
-if TYPE_CHECKING:
-    from ms_tune.fit.calibration_runs import JobLayers
-    from ms_tune.fit.measure import Probe, RunFigures
+from ms_tune.fit.measure import Probe, RunFigures
 
 _BACKWARD = "backward"
 _TWO = 2  # runs that define a line; lines that determine a layer's activations

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ms_tune.dryrun.prepare import LoadedConfig, prepare_run
+from ms_tune.dryrun.request import PreparedRun
 from ms_tune.enums import LayerKind
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.estimate.flops import require_widths
@@ -24,16 +24,13 @@ from ms_tune.estimate.memory import (
 )
 from ms_tune.fit.calibration_runs import count_job_layers
 from ms_tune.fit.costs import relative_costs
+from ms_tune.fit.job import PlannedJob
 from ms_tune.fit.layouts import can_accumulate, is_sequence_parallel, split_evenly, with_layout
 from ms_tune.planning.costs import PassGraph, graph_of
+from ms_tune.planning.layouts import Layout
 from ms_tune.planning.schedule import Schedule, in_flight_per_chunk, why_refused
 from ms_tune.planning.table import MOST_ALL_PASSES, CostTable
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.request import PreparedRun
-    from ms_tune.fit.job import PlannedJob
-    from ms_tune.planning.layouts import Layout
 
 PRUNED = 1.15  # of the limit: layouts whose estimate with full recomputation exceeds this are dropped
 _ROUNDS = 4  # rounds of as many micro-batches as stages; all later rounds are identical

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
+from ms_tune.fit.costs import RelativeCosts
+from ms_tune.planning.fit import FitReport
 from ms_tune.planning.search import Effort
+from ms_tune.planning.table import CostTable
 from ms_tune.planning.time_scale import Clock
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
+from ms_tune.verdict.limit import Limit
 from ms_tune.verdict.outcome import Fit, Verdict
-
-if TYPE_CHECKING:
-    from ms_tune.fit.costs import RelativeCosts
-    from ms_tune.planning.fit import FitReport
-    from ms_tune.planning.table import CostTable
-    from ms_tune.source.yaml import SourceFile
-    from ms_tune.verdict.limit import Limit
 
 
 @dataclass(frozen=True, slots=True)

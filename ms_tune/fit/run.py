@@ -210,11 +210,7 @@ def _communication_last(job: PlannedJob, model: JobLayers, probes: list[Probe]) 
 
 
 def _with_communication(
-    job: PlannedJob,
-    probes: list[Probe],
-    found: list[RunFigures | MsTuneError],
-    late: list[Probe],
-    observer: Observer,
+    job: PlannedJob, probes: list[Probe], found: list[RunFigures | MsTuneError], late: list[Probe], observer: Observer
 ) -> list[Message]:
     # Run the probes of recomputed communication, unless recomputing it together with selected operators uses the same memory as
     # the operators alone. Then communication alone frees no more than these operators, and takes longer
@@ -234,10 +230,7 @@ def _without_idle(table: CostTable) -> tuple[CostTable, tuple[RecomputeMode, ...
     # Drop recompute modes that free nothing and only cost time, and return them too. Modes of the present plan stay.
     used = {
         kind
-        for kind, rows in (
-            (RecomputeMode.SELECT, "select_recompute"),
-            (RecomputeMode.COMM, "select_comm_recompute"),
-        )
+        for kind, rows in ((RecomputeMode.SELECT, "select_recompute"), (RecomputeMode.COMM, "select_comm_recompute"))
         if table.present is not None and any(map(any, getattr(table.present, rows)))
     }
     if len(used) > 1:

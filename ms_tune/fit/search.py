@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ms_tune.dialects.mindformers.read import names_devices
 from ms_tune.dryrun.prepare import limit_before, load_config
+from ms_tune.dryrun.task import Observer
 from ms_tune.errors import MsTuneError, UsageError
 from ms_tune.estimate.flops import require_widths
 from ms_tune.fit.costs import DENSE_UNITS
@@ -17,13 +18,10 @@ from ms_tune.fit.rank import LayoutCandidate, Ranking, rank_layouts
 from ms_tune.fit.result import ConfigFit, ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.planning.layouts import MOST_DEVICES, Layout, LayoutSpace, list_layouts
+from ms_tune.planning.search import SearchProgress
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.task import Observer
-    from ms_tune.planning.search import SearchProgress
-    from ms_tune.source.yaml import SourceFile
-    from ms_tune.verdict.limit import Limit
+from ms_tune.verdict.limit import Limit
 
 
 @dataclass(frozen=True, slots=True)

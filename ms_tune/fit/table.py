@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ms_tune.dialects.stage import make_name
+from ms_tune.dryrun.prepare import LoadedConfig
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError
 from ms_tune.fit.calibration_runs import JobLayers, config_of_main_layers, middle_stage, probe_sizes
@@ -14,14 +15,12 @@ from ms_tune.fit.costs import DENSE_UNITS, EXTRA, RelativeCosts
 from ms_tune.fit.job import PlannedJob, uniform_lists
 from ms_tune.fit.linear_fit import FreedByRecompute, LayerBytes, find_alike_phases, interpolate
 from ms_tune.fit.measure import Probe, RunFigures
+from ms_tune.fit.measured import StageMeasurements
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import CostTable, LayerCost, LayerGroup, RecomputeOverhead, StageEnd, UpdateCost
 
 if TYPE_CHECKING:
-    from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.fit.measured import StageMeasurements
-
     LayersByMode = Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
 
 _BACKWARD = "backward"

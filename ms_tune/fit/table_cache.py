@@ -17,6 +17,7 @@ import numpy as np
 
 from ms_tune.dryrun.cann_sim.environment import simulated_by
 from ms_tune.dryrun.prepare import prepare_run
+from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.rundir import write_json
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
@@ -30,8 +31,6 @@ from ms_tune.version import __version__
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 
 _FOLDER, _FORM = "fit", 6  # folder in the cache; version of the file format
 _MAX_FILES = 4096  # files

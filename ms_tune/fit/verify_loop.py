@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ms_tune.dryrun.plan import plan_job as planned
 from ms_tune.dryrun.request import DryrunRequest, StageChoice
+from ms_tune.dryrun.result import DryrunResult
 from ms_tune.dryrun.run import dryrun_job
+from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
 from ms_tune.fit.job import PlannedJob, full_first_lists
 from ms_tune.fit.measure import Probe
@@ -18,12 +20,8 @@ from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import FitReport, with_plan
 from ms_tune.planning.fit import fit_table as plan_for
 from ms_tune.planning.search import SearchProgress, add_recompute
+from ms_tune.planning.table import CostTable, PlanLists, Rows
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.result import DryrunResult
-    from ms_tune.dryrun.task import Observer
-    from ms_tune.planning.table import CostTable, PlanLists, Rows
 
 _MOST_ROUNDS = 3
 _WORTH, _WORTH_COMPILED = 0.001, 0.01  # fraction of the step to gain by another round; slow in a static graph
@@ -224,9 +222,7 @@ def _with_fragments(table: CostTable, fragments: Sequence[int]) -> CostTable:
         stages = tuple(size + more for size, more in zip(update.stage_bytes, fragments, strict=True))
         update = update._replace(stage_bytes=stages)
     return table._replace(
-        constant_bytes=table.constant_bytes + least,
-        stage_bytes=tuple(size - least for size in sizes),
-        update=update,
+        constant_bytes=table.constant_bytes + least, stage_bytes=tuple(size - least for size in sizes), update=update
     )
 
 

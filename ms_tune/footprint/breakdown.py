@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
+from ms_tune.footprint.curve import Curve
 from ms_tune.footprint.layers import find_layer, find_location, find_operator, strip_state_prefix
 from ms_tune.readers.scopes import mask_layer_number
+from ms_tune.readers.table import Table
+from ms_tune.readers.tensors import TensorType
 from ms_tune.records import Record
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from ms_tune.footprint.curve import Curve
-    from ms_tune.readers.table import Table
-    from ms_tune.readers.tensors import TensorType
 
     Key = TypeVar("Key", bound=Hashable)
 

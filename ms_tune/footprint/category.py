@@ -20,11 +20,10 @@ from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.phases import EAGER, Phase, Phases, is_useful, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED, Frame, parse_users
 from ms_tune.readers.table import NONE, Table
+from ms_tune.readers.tensors import TensorList
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ms_tune.readers.tensors import TensorList
 
 CONTENTS = tuple(MemoryCategory)
 _UNKNOWN = -1  # no rule applied yet
@@ -135,10 +134,7 @@ class Contents:
     """The category of every row of a trace."""
 
     def __init__(
-        self,
-        table: Table,
-        tensors: TensorList | None,
-        listed: Mapping[int, tuple[MemoryCategory, str]] | None = None,
+        self, table: Table, tensors: TensorList | None, listed: Mapping[int, tuple[MemoryCategory, str]] | None = None
     ) -> None:
         self._table = table
         self._eager = table.task.rows_in([EAGER])

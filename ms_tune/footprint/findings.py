@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
 from ms_tune.diagnostics import Category, Diagnostic, Severity
 from ms_tune.enums import MemoryCategory
 from ms_tune.facts.query import data_folder
+from ms_tune.footprint.result import RankReport
+from ms_tune.readers.memory_block import Frame
 from ms_tune.text import Message, Text, msg, singular
 from ms_tune.units import MIB, gib, mib
 from ms_tune.verdict.outcome import Fit
-
-if TYPE_CHECKING:
-    from ms_tune.footprint.result import RankReport
-    from ms_tune.readers.memory_block import Frame
 
 
 class MemoryCheck(NamedTuple):

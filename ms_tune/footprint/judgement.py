@@ -6,24 +6,21 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.errors import UsageError
 from ms_tune.facts.devices import pool_of
+from ms_tune.footprint.curve import Curve
 from ms_tune.footprint.layers import find_operator
+from ms_tune.readers.folder import RankFiles
 from ms_tune.readers.runtime_log import SIMULATED_MIB, WORLD, CommunicationOrder, MemoryStatistics, RuntimeLog
+from ms_tune.readers.table import Table
+from ms_tune.readers.tensors import SizeOverflow
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
 from ms_tune.verdict.outcome import Need, UntracedNeeds, Verdict, judge
 from ms_tune.verdict.run_record import FILE, RankRecord, RunRecord, from_json
-
-if TYPE_CHECKING:
-    from ms_tune.footprint.curve import Curve
-    from ms_tune.readers.folder import RankFiles
-    from ms_tune.readers.table import Table
-    from ms_tune.readers.tensors import SizeOverflow
 
 _LEVELS = 6  # how many folders above a trace the folder of its run can be
 _MAX_RECORD_BYTES = 4 * MIB  # largest record file of a run that is read

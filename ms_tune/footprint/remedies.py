@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,11 @@ import yaml
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.facts.query import data_folder
+from ms_tune.footprint.breakdown import Theory
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
 from ms_tune.footprint.curve import ChangedLives, Curve
 from ms_tune.footprint.layers import find_location, find_operator, find_weight_casts
+from ms_tune.footprint.lifetimes import Lifetimes
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
 from ms_tune.footprint.steps import find_phase_peaks
 from ms_tune.footprint.what_ifs import WHAT_IFS, RecomputeSaving
@@ -28,12 +31,7 @@ from ms_tune.records import Record
 from ms_tune.text import Language, Text
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from numpy.typing import NDArray
-
-    from ms_tune.footprint.breakdown import Theory
-    from ms_tune.footprint.lifetimes import Lifetimes
 
 STATIC = ("mindformers",)  # dialects of the static graph
 DYNAMIC = ("mindspeed-ms", "mindformers-pynative", "megatron")

@@ -5,29 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic
+from ms_tune.enums import MemoryCategory
+from ms_tune.errors import TraceError
 from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown, Theory, break_down_memory, group_alike_layers
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import AddressMap, Curve, map_addresses
 from ms_tune.footprint.layers import find_layer, find_location, find_operator
+from ms_tune.footprint.lifetimes import Lifetimes
+from ms_tune.footprint.phases import Phase
+from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, PeakMoment
 from ms_tune.footprint.steps import Join, Steps, StepSpan, find_phase, find_phase_peaks
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic
-    from ms_tune.enums import MemoryCategory
-    from ms_tune.errors import TraceError
-    from ms_tune.footprint.lifetimes import Lifetimes
-    from ms_tune.footprint.phases import Phase
-    from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, PeakMoment
-    from ms_tune.footprint.what_ifs import RecomputeSaving
-    from ms_tune.readers.folder import RankFiles
-    from ms_tune.readers.memory_block import DroppedRow
-    from ms_tune.readers.runtime_log import CommunicationOrder, RuntimeLog
-    from ms_tune.readers.table import Table
-    from ms_tune.readers.tensors import SizeOverflow, TensorType, TrackerGraph
-    from ms_tune.readers.tracker_tables import Tasks
-    from ms_tune.verdict.outcome import Verdict
+from ms_tune.footprint.what_ifs import RecomputeSaving
+from ms_tune.readers.folder import RankFiles
+from ms_tune.readers.memory_block import DroppedRow
+from ms_tune.readers.runtime_log import CommunicationOrder, RuntimeLog
+from ms_tune.readers.table import Table
+from ms_tune.readers.tensors import SizeOverflow, TensorType, TrackerGraph
+from ms_tune.readers.tracker_tables import Tasks
+from ms_tune.verdict.outcome import Verdict
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ms_tune.footprint.category import Contents
+from ms_tune.footprint.curve import Curve
 from ms_tune.footprint.phases import EAGER, ORDER, Phase
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
+from ms_tune.readers.tracker_tables import Tasks
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ms_tune.footprint.category import Contents
-    from ms_tune.footprint.curve import Curve
-    from ms_tune.readers.tracker_tables import Tasks
 
 # Kinds of blocks that operators allocate; weights, constants, inputs and outputs of actors have no launch.
 _LAUNCHED = frozenset({"Kernel", "Somas", "SomasOutput", "WorkSpace"})

@@ -162,11 +162,7 @@ class TorchReport(Record):
         if first is None:
             return None
         as_text = hex if first.what in ("address", "foreign") else str
-        params = {
-            "event": first.event,
-            "recorded": as_text(first.recorded),
-            "replayed": as_text(first.replayed),
-        }
+        params = {"event": first.event, "recorded": as_text(first.recorded), "replayed": as_text(first.replayed)}
         return msg(f"snapshot.differs.{first.what}", **params)
 
 

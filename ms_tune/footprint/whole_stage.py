@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ms_tune.enums import MemoryCategory
 from ms_tune.errors import TraceError
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import compute_curve
+from ms_tune.footprint.judgement import VerdictTerms
 from ms_tune.footprint.layers import find_operator, search_layer_name
 from ms_tune.pools.pool import Replay, replay_workload
 from ms_tune.pools.repeat_layers import RepeatedWorkload, repeat_layers
@@ -31,9 +33,6 @@ from ms_tune.readers.tracker_tables import read_block_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ms_tune.enums import MemoryCategory
-    from ms_tune.footprint.judgement import VerdictTerms
 
 ALIKE = 0.001  # share of a footprint; orders whose footprints differ by less count as one
 _PAIR = 2

@@ -11,6 +11,7 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 
+from ms_tune.dialects import LayerPlan
 from ms_tune.dialects.mindformers.read import Startup, read_startup
 from ms_tune.dialects.remedy import find_remedy
 from ms_tune.enums import YAML_DIALECTS, Dialect, SizeOrigin
@@ -20,6 +21,7 @@ from ms_tune.facts.query import Release, load, release_for, served
 from ms_tune.job.detect import Recognition, find_repository, recognise
 from ms_tune.job.includes import find_named_model, with_bases, with_model_config, with_model_folder
 from ms_tune.records import Record
+from ms_tune.source.edit import ValueChange
 from ms_tune.source.yaml import SourceFile, decode, load_source, parse_source
 from ms_tune.text import Message, msg
 
@@ -31,9 +33,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ms_tune.dialects import LayerPlan
     from ms_tune.job.checkout import Checkout
-    from ms_tune.source.edit import ValueChange
 
 
 class ModelFile(Record):

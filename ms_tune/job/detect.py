@@ -18,15 +18,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.facts.keys import by_section
 from ms_tune.facts.query import load
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import KeyPath
 
 _SECTION_COUNT = 2  # the number of sections that make a whole config
 _STRONG_KEY_COUNT = 3  # the number of strong keys that outweigh a fingerprint if nearly all keys are known

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.errors import ConfigError, reason_of
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.models import LAYERS, MODEL_CONFIG, is_legacy, model_folder, names_of
@@ -23,8 +24,6 @@ from ms_tune.text import msg
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from ms_tune.diagnostics import KeyPath
 
 _LONGEST_CHAIN = 8
 _MOST_FILES = 32

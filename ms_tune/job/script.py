@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -24,6 +23,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.query import release_for
 from ms_tune.job.checkout import Checkout
 from ms_tune.job.detect import find_repository
+from ms_tune.source.shell.commands import Started
 from ms_tune.source.shell.read import (
     MAX_BYTES,
     Launch,
@@ -34,13 +34,10 @@ from ms_tune.source.shell.read import (
     is_to_be_filled_in,
     read_launches,
 )
+from ms_tune.source.shell.syntax import File, ScriptPlace
 from ms_tune.source.shell.values import Argument, Pieces, text_of
 from ms_tune.source.yaml import SourceFile, load_source
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.source.shell.commands import Started
-    from ms_tune.source.shell.syntax import File, ScriptPlace
 
 _LAUNCHER = "msrun_launcher.sh"
 _PROCESSES = 8  # the default of msrun_launcher.sh

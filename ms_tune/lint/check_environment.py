@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Location
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.errors import closest
 from ms_tune.facts.launchers import variables
 from ms_tune.lint.environment.settings import EnvironmentSource
-from ms_tune.lint.environment.variables import (
-    FOREIGN,
-    KEYS,
-    MS_NAMES,
-    Item,
-    items,
-)
+from ms_tune.lint.environment.variables import FOREIGN, KEYS, MS_NAMES, Item, items
 from ms_tune.source.yaml_nodes import Document
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import Location
 
 _ALLOC = "MS_ALLOC_CONF"
 _RUNTIME = "MS_DEV_RUNTIME_CONF"
@@ -166,11 +157,7 @@ def _all_items(context: CheckContext) -> Iterator[tuple[str, Item]]:
 
 
 def _violation(
-    context: CheckContext,
-    name: str,
-    item: Item,
-    message: str = "default",
-    params: Mapping[str, object] | None = None,
+    context: CheckContext, name: str, item: Item, message: str = "default", params: Mapping[str, object] | None = None
 ) -> Violation:
     return Violation((name,), message, params or {}, span=_span(context, name, item))
 

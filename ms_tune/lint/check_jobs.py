@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Location
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
+from ms_tune.job.script import TrainingJob
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.source.shell.read import is_to_be_filled_in
+from ms_tune.source.shell.syntax import ScriptPlace
+from ms_tune.source.shell.values import Argument
 from ms_tune.source.yaml import SourceFile, is_same
 from ms_tune.source.yaml_nodes import Document
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import Location
-    from ms_tune.job.script import TrainingJob
-    from ms_tune.source.shell.syntax import ScriptPlace
-    from ms_tune.source.shell.values import Argument
 
 _SIZES = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
 _DYNAMIC = (

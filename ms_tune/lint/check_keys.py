@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.mindformers.read import passes_over
 from ms_tune.errors import closest
@@ -14,10 +15,6 @@ from ms_tune.facts.models import facts_of
 from ms_tune.facts.query import load
 from ms_tune.lint.survey import find_oddities
 from ms_tune.source.yaml import MISSING, find_values
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import KeyPath
 
 _ALIKE, _MUCH_ALIKE = 0.8, 0.9
 _GUESSES, _REPORTED = 200, 1000  # the most unknown keys to compare with known ones, and to report

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.errors import closest
 from ms_tune.facts.keys import ANY_PARAMETER, DEFAULTED, arguments_of, needed_arguments, registered
 from ms_tune.facts.query import order, served
 from ms_tune.lint.survey import find_oddities
 from ms_tune.source.yaml import find_values
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import KeyPath
 
 # Not the class's own: arguments of the register, and of `BaseTrainer.create_lr_scheduler` (1.6 to 2.1).
 _OTHERS = frozenset(

@@ -6,17 +6,14 @@ import re
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import wraps
-from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.facts.megatron import programs
+from ms_tune.job.script import ScriptJob
 from ms_tune.lint.environment.settings import EnvironmentSource
 from ms_tune.lint.environment.variables import KEYS, MS_NAMES
+from ms_tune.source.shell.read import Launch
 from ms_tune.source.shell.values import Argument, Reason
-
-if TYPE_CHECKING:
-    from ms_tune.job.script import ScriptJob
-    from ms_tune.source.shell.read import Launch
 
 _CUT = re.compile(r"(?P<by>[ \t]*;[ \t]*|[ \t]+)(?P<lost>(?P<key>[A-Za-z_]\w*)[:=][^\s;&|]*)")
 _PAIRS = re.compile(r"(?:^|[=,])[A-Za-z_]\w*:[^/\s][^\s]*$")  # key:value that is not a path

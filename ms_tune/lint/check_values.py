@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.errors import closest
 from ms_tune.facts.keys import Key, by_section
 from ms_tune.lint.survey import NESTED, broken_bound, find_oddities
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import KeyPath
 
 
 def types(context: CheckContext) -> Iterator[Violation]:

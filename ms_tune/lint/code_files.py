@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic
 from ms_tune.dialects.megatron.commands import commands_in, findings_of
 from ms_tune.dialects.megatron.detect import release_taking, starts_pytorch
 from ms_tune.dialects.megatron.read import SERVED
@@ -15,28 +15,19 @@ from ms_tune.dialects.mindspeed_mm.read import multimodal_commands
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.query import Release, default_release, release_for
+from ms_tune.job import Job
+from ms_tune.job.checkout import Checkout
 from ms_tune.job.script import ScriptJob
 from ms_tune.lint.checklist import Check, built_in, built_in_code
 from ms_tune.lint.engine import job_of, run_checks
-from ms_tune.lint.environment.settings import (
-    Environment,
-    EnvironmentSource,
-    from_process,
-    parse_env,
-    parse_shell,
-)
+from ms_tune.lint.environment.settings import Environment, EnvironmentSource, from_process, parse_env, parse_shell
 from ms_tune.lint.environment.variables import MS_NAMES
 from ms_tune.lint.python_code.module import module_of
 from ms_tune.lint.python_code.source import parse_python, variables_in
 from ms_tune.records import Record
 from ms_tune.source.shell.read import content
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic
-    from ms_tune.job import Job
-    from ms_tune.job.checkout import Checkout
-    from ms_tune.source.yaml import SourceFile
 
 ENVIRONMENT, PYTHON = "environment", "python"  # also the names of their checklists
 FRAMEWORK, VERSION = "MindSpore", "2.9"  # the newest version that the checks were verified with

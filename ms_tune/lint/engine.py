@@ -11,6 +11,7 @@ from operator import eq, ge, gt, le, lt, ne
 
 from ms_tune.diagnostics import Category, Diagnostic, Location, Related, Severity, dotted, last_key
 from ms_tune.dialects.check_context import CheckContext, CodeSource, Violation
+from ms_tune.enums import Dialect
 from ms_tune.errors import trace_of
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.query import Release, default_release, order, release_or_default
@@ -20,12 +21,8 @@ from ms_tune.lint.expressions import Scope, evaluate, find_refused, is_true
 from ms_tune.lint.fix import fix_of, proved
 from ms_tune.lint.settings import TOO_MANY
 from ms_tune.lint.survey import find_oddities
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Language, Message, Text, lookup, msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.enums import Dialect
-    from ms_tune.source.yaml import SourceFile
 
 _SHOWN = 60  # characters of a value in a message
 _MAX_FINDINGS = 2000  # the most findings of one check to report per file

@@ -9,6 +9,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.yaml import find_values, is_same
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jsonschema import ValidationError
-
-    from ms_tune.diagnostics import KeyPath
 
 _MOST = 10**12  # real products of settings are far smaller; a config must not make the linter compute huge numbers
 # Prefixes of names that are not parameters of messages.

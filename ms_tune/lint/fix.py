@@ -10,6 +10,7 @@ from ms_tune.diagnostics import Diagnostic, Fix, KeyPath, Severity, TextEdit, la
 from ms_tune.dialects.check_context import CodeSource, FixRule, Violation
 from ms_tune.enums import YAML_DIALECTS, ChangeKind
 from ms_tune.errors import ConfigError, MsTuneError
+from ms_tune.job import Job
 from ms_tune.job.detect import count_keys
 from ms_tune.records import Record
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits, overlap, spell
@@ -19,7 +20,6 @@ from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ms_tune.job import Job
     from ms_tune.lint.checklist import Check
 
 _ROUNDS = 20  # the most rounds of fixing (a fix may uncover other findings); more is an endless loop
@@ -169,9 +169,7 @@ def apply_fixes(
 
 
 def _admitted(
-    source: SourceFile,
-    fixes: list[Fix],
-    admits: Callable[[SourceFile, SourceFile, Sequence[Fix]], bool] | None,
+    source: SourceFile, fixes: list[Fix], admits: Callable[[SourceFile, SourceFile, Sequence[Fix]], bool] | None
 ) -> list[Fix]:
     """Return the fixes that do not make a config worse: all together if possible, else those that pass one by one."""
     after = _apply_fixes(source, fixes)

@@ -10,19 +10,19 @@ from operator import itemgetter
 from pathlib import Path
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.enums import Dialect
 from ms_tune.errors import DefectError, MsTuneError
+from ms_tune.facts.query import Release
 from ms_tune.lint.baseline import fingerprints
 from ms_tune.lint.settings import ProjectSettings, Selection
 from ms_tune.records import Record
+from ms_tune.text import Message
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Literal
 
-    from ms_tune.enums import Dialect
-    from ms_tune.facts.query import Release
     from ms_tune.job import Job
-    from ms_tune.text import Message
 
 
 @lru_cache(maxsize=1)

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
+from ms_tune.diagnostics import Category, Family, Severity
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import data_folder, served
@@ -19,9 +20,6 @@ from ms_tune.lint.engine import lint, matches
 from ms_tune.lint.settings import BUILTIN_RULES, BuiltinRule
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Message, Text, msg
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import Category, Family, Severity
 
 _LANGUAGES = {"environment": "sh", "python": "python"}  # of the examples of checks of code, by their checklist
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")

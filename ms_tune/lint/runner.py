@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 
+from ms_tune.diagnostics import Diagnostic, KeyPath
 from ms_tune.dialects.mindspeed_mm import detect as multimodal
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import (
@@ -47,7 +48,6 @@ from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.lint.code_files import CodeFile
 
 STDIN = Path("-")
@@ -210,9 +210,7 @@ def _walk(folder: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def check_files(
-    targets: Sequence[LintTarget],
-    run: LintRun,
-    on_progress: Callable[[int, int], object] = lambda _done, _total: None,
+    targets: Sequence[LintTarget], run: LintRun, on_progress: Callable[[int, int], object] = lambda _done, _total: None
 ) -> list[FileReport | Skipped | MsTuneError]:
     """Check every file, in order, with several processes if that is faster.
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ms_tune.enums import Dialect
 from ms_tune.facts.keys import Key, tables
 from ms_tune.facts.query import REQUIRED
-
-if TYPE_CHECKING:
-    from ms_tune.enums import Dialect
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 ITEM = "*"
@@ -30,10 +28,7 @@ _TYPES = {
     "null": "null",
 }
 _ITEMS = re.compile(r"list\[(\w+)(?:\[.*\])?\]")  # of a list of lists only the outer one is described
-_STATES = {
-    "dead": "accepted, and read by nothing / 会被接受，但没有代码读取",
-    "deprecated": "deprecated / 已废弃",
-}
+_STATES = {"dead": "accepted, and read by nothing / 会被接受，但没有代码读取", "deprecated": "deprecated / 已废弃"}
 
 
 def schema(dialect: Dialect, release: str | None = None) -> dict[str, Any]:

@@ -16,12 +16,9 @@ from ms_tune.diagnostics import Diagnostic, Fix, Location, TextEdit
 from ms_tune.dialects.check_context import CodeSource
 from ms_tune.lint.settings import MALFORMED_IGNORE, UNUSED_IGNORE, BuiltinRule
 from ms_tune.records import Record
+from ms_tune.source.yaml import SourceFile
 from ms_tune.source.yaml_nodes import Document, Loader, offsets
 from ms_tune.text import Message, lookup, msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.source.yaml import SourceFile
 
 # The whole comment from its last `#` on; `#` counts at the start of a line or after a space, as in YAML.
 _COMMENT = r"(?<![^\s])#[ \t]*ms-tune:(?P<words>[^\r\n#]*)"

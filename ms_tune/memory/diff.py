@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ms_tune.enums import BlockKind, MemoryCategory
+from ms_tune.footprint.breakdown import Holder
 from ms_tune.footprint.category import CONTENTS
 from ms_tune.footprint.layers import find_location, find_operator
+from ms_tune.footprint.result import MemoryReport, RankReport
 from ms_tune.readers.scopes import mask_layer_number
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from ms_tune.footprint.breakdown import Holder
-    from ms_tune.footprint.result import MemoryReport, RankReport
 
 
 class SizeChange(Record):

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Category, Diagnostic, Severity
 from ms_tune.errors import TraceError, UsageError
@@ -19,6 +18,7 @@ from ms_tune.footprint.torch_report import TorchReport, analyse_snapshot
 from ms_tune.footprint.whole_stage import derive_stage_trace, read_block_trace
 from ms_tune.pools.settings import infer_settings
 from ms_tune.pools.torch_replay import Cache, TorchOutcome, change_segments, replay_setting
+from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.pools.what_if import (
     ReplayOutcome,
     TraceChange,
@@ -41,9 +41,6 @@ from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.outcome import Need, Verdict, judge
-
-if TYPE_CHECKING:
-    from ms_tune.pools.torch_space import TorchSettings
 
 _SHARDS = (2, 4, 8)
 _SPLITS = (64 * MIB, 128 * MIB, 256 * MIB)  # tried if the user names none

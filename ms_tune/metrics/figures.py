@@ -9,18 +9,15 @@ import math
 from collections.abc import Iterator, Sequence
 from operator import sub
 from statistics import NormalDist, median
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity, whole_line
 from ms_tune.metrics.health import are_dependent, find_restarts, find_trend, has_compilation, is_restart
+from ms_tune.metrics.job import JobFacts
 from ms_tune.metrics.result import ENOUGH, Convention, Figure, MetricsRequest, Outlier, StepTimes
+from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, Remark, TrainingLog
+from ms_tune.readers.step_lines import StepForm
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from ms_tune.metrics.job import JobFacts
-    from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, Remark, TrainingLog
-    from ms_tune.readers.step_lines import StepForm
 
 CONFIDENCE = 0.95
 _NO_TREND = 0.01  # p-value

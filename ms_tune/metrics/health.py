@@ -11,15 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity, whole_line
 from ms_tune.metrics.result import StepTimes, Trend
+from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, TrainingLog
 from ms_tune.text import Message, msg
 from ms_tune.units import GIB, gib
-
-if TYPE_CHECKING:
-    from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, TrainingLog
 
 _MOST_POINTS = 300  # medians of so many parts represent a longer series
 _FEW_POINTS = 8  # with fewer, Kendall's tau has no normal distribution

@@ -15,6 +15,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ms_tune.dialects import LayerPlan, LayerSpec
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.sections import JobSplit
@@ -36,19 +37,15 @@ from ms_tune.metrics.result import Convention
 from ms_tune.planning.schedule import MOST_PASSES, Schedule, passes_in_turn, stage_passes, why_refused
 from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
+from ms_tune.source.shell.values import Argument
 from ms_tune.source.yaml import load_source, source_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.planning.schedule import PassKey
-    from ms_tune.source.shell.values import Argument
 
 # The schedule of stages with several chunks; other dialects use `INTERLEAVED_FULL_WARM_UP`.
-_INTERLEAVED = {
-    Dialect.MINDFORMERS: Schedule.INTERLEAVED,
-    Dialect.MINDFORMERS_PYNATIVE: Schedule.INTERLEAVED_SPREAD,
-}
+_INTERLEAVED = {Dialect.MINDFORMERS: Schedule.INTERLEAVED, Dialect.MINDFORMERS_PYNATIVE: Schedule.INTERLEAVED_SPREAD}
 SMALL_BUBBLE = 0.1  # of a step; for a larger one it is worth having more micro-batches
 _DOUBLINGS = 5
 

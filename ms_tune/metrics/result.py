@@ -5,16 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ms_tune.diagnostics import Severity
+from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.readers.logged_steps import LoggedMemory
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic
-    from ms_tune.readers.logged_steps import LoggedMemory
-    from ms_tune.text import Message
-
+from ms_tune.text import Message
 
 ENOUGH = 6  # steps after the first: with fewer, no 95 % interval of the median exists
 

@@ -222,10 +222,7 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs)
         inputs = _with_batch_of_summary(inputs, run.samples / run.speed)
     convention, ascend = given.request.convention, steps.form.ascend and not run.gpu
     fastest = fastest_peak(ascend=ascend)
-    figures = [
-        *make_throughput_figures(inputs),
-        *make_utilisation_figures(inputs, convention, fastest),
-    ]
+    figures = [*make_throughput_figures(inputs), *make_utilisation_figures(inputs, convention, fastest)]
     if given.job is not None and given.job.stages is not None:
         stages, chunks, micro_batches = given.job.stages
         formula = msg("metrics.formula.bubble", stages=stages, chunks=chunks, micro_batches=micro_batches)

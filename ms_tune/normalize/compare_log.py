@@ -12,6 +12,7 @@ from ms_tune.dialects import MINDFORMERS, MINDSPEED_MS, LayerPlan, LayerSpec
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError, TraceError, UnsupportedError
 from ms_tune.facts.query import VERSIONS
+from ms_tune.job import Job
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.readers.lines import find_logs
 from ms_tune.readers.recompute_log import (
@@ -24,10 +25,6 @@ from ms_tune.readers.recompute_log import (
 )
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.job import Job
 
 ANY = object()  # matches any logged value or none: unpredictable, because the model's modules are unknown
 COMM = "select comm recompute"

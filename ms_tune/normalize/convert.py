@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects import LayerPlan, LayerSpec
 from ms_tune.dialects.convert_layers import Converted, convert_plan
 from ms_tune.dialects.draft import conversion_problem, name_ranges
 from ms_tune.dialects.megatron.arguments import command_of
@@ -31,7 +32,6 @@ from ms_tune.source.yaml import nest_values, source_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.job.script import ScriptJob
 
     Name = TypeVar("Name")

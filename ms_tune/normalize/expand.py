@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeAlias
 
+from ms_tune.diagnostics import KeyPath
+from ms_tune.dialects import LayerPlan
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.job import Job
@@ -17,9 +19,6 @@ from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects import LayerPlan
-
     Reading: TypeAlias = tuple[LayerPlan, Values]
 
 
@@ -56,11 +55,7 @@ def expand_lists(job: Job) -> ExpandedConfig:
 
 
 def _prove_same(
-    job: Job,
-    text: str,
-    reading: Reading,
-    read: Callable[[Job], Reading],
-    left: Collection[KeyPath],
+    job: Job, text: str, reading: Reading, read: Callable[[Job], Reading], left: Collection[KeyPath]
 ) -> None:
     """Raise an error unless the text has the wanted values (except ``left``), no other change, and the same plan."""
     plan, wanted = reading

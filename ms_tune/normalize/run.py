@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects import LayerPlan, LayerSpec
 from ms_tune.dialects.remedy import describe
 from ms_tune.errors import ExitCode, UsageError
+from ms_tune.job import Job
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan, LayerSpec
-    from ms_tune.job import Job
 
 
 def normalize_recompute(job: Job) -> LayerPlan:

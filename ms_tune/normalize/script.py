@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects import LayerPlan
 from ms_tune.dialects.megatron.arguments import ProgramArguments, without_unset
 from ms_tune.dialects.megatron.read import NotEvaluableError, plan_of
 from ms_tune.errors import ConfigError
+from ms_tune.job.checkout import Checkout
 from ms_tune.source.shell.read import RETURN
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan
-    from ms_tune.job.checkout import Checkout
     from ms_tune.job.script import ScriptJob
 
 

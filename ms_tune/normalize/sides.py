@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.dialects import LayerPlan, LayerSpec
 from ms_tune.dialects.draft import conversion_problem
 from ms_tune.dialects.megatron.recompute import EXPERTS_ACTIVATION
 from ms_tune.dialects.megatron.write import DENSE_PARTS, EXPERT_PARTS
@@ -18,10 +18,7 @@ from ms_tune.dialects.operators import ATTRIBUTES, SWAP, LayerModel, Side, Tree,
 from ms_tune.dialects.values import full_match
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import counterpart, family_of, models
-
-if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan, LayerSpec
-    from ms_tune.job import Job
+from ms_tune.job import Job
 
 
 def find_source_side(job: Job, plan: LayerPlan, problems: list[Diagnostic]) -> Side:

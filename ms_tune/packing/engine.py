@@ -22,12 +22,11 @@ import numpy as np
 
 from ms_tune.errors import StandInBuildError
 from ms_tune.native import cache_root, cached_folder, compile_library
+from ms_tune.packing.placement import BlockLives
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ms_tune.packing.placement import BlockLives
 
 _MASKS = 10_000  # overhead of one numpy operation, in comparisons
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")

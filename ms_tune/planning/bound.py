@@ -78,8 +78,7 @@ class PlanRelaxation:
         ends = self.costs.ends.astype(float)
         paths = [
             np.append(
-                (cut.forward[:, None, None] * self.forward + cut.backward[:, None, None] * self.backward).ravel(),
-                -1.0,
+                (cut.forward[:, None, None] * self.forward + cut.backward[:, None, None] * self.backward).ravel(), -1.0
             )
             for cut in self.cuts
         ]
@@ -234,11 +233,7 @@ def lower_bound(relaxation: PlanRelaxation, known: IntArray, rounds: int) -> Low
 
 
 def _from_duals(
-    relaxation: PlanRelaxation,
-    rows: sparse.csr_matrix,
-    limits: Floats,
-    prices: Floats,
-    equal_prices: Floats,
+    relaxation: PlanRelaxation, rows: sparse.csr_matrix, limits: Floats, prices: Floats, equal_prices: Floats
 ) -> float:
     # Return the bound that these dual prices prove, exact or not: the limits at their prices, plus the negative reduced costs.
     prices = np.minimum(prices, 0)

@@ -26,12 +26,12 @@ import numpy as np
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.schedule import passes_in_turn, stage_passes
+from ms_tune.planning.table import CostTable, LayerGroup
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ms_tune.planning.schedule import PassKey, PipelinePass
-    from ms_tune.planning.table import CostTable, LayerGroup
 
     IntArray = NDArray[np.int64]
 

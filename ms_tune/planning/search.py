@@ -14,10 +14,10 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.planning.anneal import BestState, PlanSpace, anneal_plans, is_allowed, is_within_limit
 from ms_tune.planning.bound import PlanRelaxation, least_limit, lower_bound, relaxation_of, search_better_plan
 from ms_tune.planning.costs import costs_of
+from ms_tune.planning.table import CostTable
 
 if TYPE_CHECKING:
     from ms_tune.planning.costs import Costs, IntArray
-    from ms_tune.planning.table import CostTable
 
 
 class Effort(Enum):

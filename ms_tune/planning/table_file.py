@@ -242,11 +242,7 @@ _SIZES, _CHANGES = _list_of(_SIZE, MOST_STAGES), _list_of(_CHANGE, MOST_STAGES)
 _ROWS = _list_of(_list_of(_integer_form(-MOST_LAYERS, MOST_LAYERS), MOST_STAGES), MOST_CHUNKS)
 _END = _record_of(
     StageEnd,
-    {
-        "forward": _TIME,
-        **dict.fromkeys(("bytes", "transient_bytes", "empty_bytes"), _SIZE),
-        "filled": Reader.switch,
-    },
+    {"forward": _TIME, **dict.fromkeys(("bytes", "transient_bytes", "empty_bytes"), _SIZE), "filled": Reader.switch},
 )
 _COST = {
     "activation_bytes": _SIZE,

@@ -15,13 +15,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ms_tune.pools.pool import ALIGNMENT, TOP, PoolGrowth, PoolSnapshot, PoolUnit
+from ms_tune.pools.workload import Request
 from ms_tune.units import GIB, MIB
-
-if TYPE_CHECKING:
-    from ms_tune.pools.workload import Request
 
 SIMULATED_DEVICE = 61430 * MIB  # memory that MindSpore's simulation takes of its 64 GiB (ascend_memory_adapter.cc)
 DEFAULT_SIZE = 2 * GIB  # init_size and increase_size of ms.runtime.set_memory

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ms_tune.pools.pool import TOP, PoolGrowth
 from ms_tune.pools.torch_space import (
@@ -21,9 +20,7 @@ from ms_tune.pools.torch_space import (
     SegmentSpace,
     TorchSettings,
 )
-
-if TYPE_CHECKING:
-    from ms_tune.pools.workload import Request
+from ms_tune.pools.workload import Request
 
 
 class TorchPool:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ms_tune.readers.memory_block import NEVER_FREED
-
-if TYPE_CHECKING:
-    from ms_tune.readers.table import Table
+from ms_tune.readers.table import Table
 
 _MOST_EVENTS = 150_000  # events replayed in other orders: each replay takes as long as the first
 RELEASE = -(1 << 62)  # in a schedule: the script returns unused memory to the device

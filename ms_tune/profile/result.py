@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic
+from ms_tune.readers.profile_tables import Kernels
 from ms_tune.readers.scopes import shorten_scope
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic
-    from ms_tune.readers.profile_tables import Kernels
-    from ms_tune.text import Message
+from ms_tune.text import Message
 
 
 class Bound(str, Enum):

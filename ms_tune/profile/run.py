@@ -13,7 +13,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.profile.result import CollectiveTime, Gap, ProfileReport, QueueState, RankTimes, rank_name
@@ -30,12 +29,9 @@ from ms_tune.readers.profile_export import (
     read_rank,
 )
 from ms_tune.readers.profile_tables import ProfileCollective, StepRow, is_point_to_point, read_steps
+from ms_tune.readers.trace_events import Intervals, ProfileEvents
 from ms_tune.records import Record
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.readers.trace_events import Intervals, ProfileEvents
-
 
 _EXACT = 1.0  # microseconds by which the parts of a step may differ from it
 _SOME_RANKS = 8  # that are named

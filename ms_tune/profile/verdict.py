@@ -38,10 +38,7 @@ _BOUNDS = {
 
 
 def judge_profile(
-    ranks: Sequence[RankTimes],
-    shares: dict[QueueState, float],
-    imbalance: float | None,
-    gaps: Sequence[Gap],
+    ranks: Sequence[RankTimes], shares: dict[QueueState, float], imbalance: float | None, gaps: Sequence[Gap]
 ) -> ProfileVerdict:
     """Return the verdict on a profile."""
     cut = any(rank.cut_off for rank in ranks)

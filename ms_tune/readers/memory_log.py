@@ -15,14 +15,7 @@ from enum import Enum
 from pathlib import Path
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.lines import (
-    find_lines,
-    find_logs,
-    open_log,
-    parse_rank,
-    read_line_blocks,
-    split_rank,
-)
+from ms_tune.readers.lines import find_lines, find_logs, open_log, parse_rank, read_line_blocks, split_rank
 from ms_tune.readers.logged_steps import LoggedMemory, read_baseline
 from ms_tune.readers.runtime_log import MemoryStatistics, StatisticsLines
 from ms_tune.text import msg

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ms_tune.dialects.job_parts import DType, Sharding, TrainingConfig
-from ms_tune.dialects.stage import Stage  # noqa: TC001 - a job's types are needed at run time to read it
+from ms_tune.dialects.stage import Stage
 from ms_tune.estimate.persistent import ShardCounts, persistent_bytes, stage_weights
 from ms_tune.records import Record
 

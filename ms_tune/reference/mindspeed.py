@@ -17,11 +17,11 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.models import LAYERS
 from ms_tune.facts.training import mindspeed_framework
 from ms_tune.reference.read import DynamicJob, Names, Placed, fewest_devices, placed_layers, refuse_unserved
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from ms_tune.dialects import JobView, LayerSpec
-    from ms_tune.source.yaml import SourceFile
 
 _NORMS = ("RMSNorm", "FusedRMSNorm", "LayerNorm", "FusedLayerNorm")
 _ACTIVATIONS = ("swiglu", "fusedswiglu", "gelu", "fast_gelu", "silu", "relu")

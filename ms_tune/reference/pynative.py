@@ -32,11 +32,11 @@ from ms_tune.reference.read import (
     placed_layers,
     refuse_unserved,
 )
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from ms_tune.dialects import JobView, LayerPlan, LayerSpec
-    from ms_tune.source.yaml import SourceFile
 
 # Sizes that the reference transformer needs, and that a model's class may provide.
 _SIZES = (

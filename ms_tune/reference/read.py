@@ -6,17 +6,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects import LayerPlan, LayerSpec
 from ms_tune.dialects.job_parts import ContextMethod, SettingChange, TrainingConfig
+from ms_tune.dialects.stage import StageLayer
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.reference.job import ulysses_degree
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan, LayerSpec
-    from ms_tune.dialects.stage import StageLayer
 
 # The optimizer's name if AdamW is one operator although the dialect's own consists of several.
 FUSED_ADAMW = "AdamW (fused)"

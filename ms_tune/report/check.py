@@ -8,19 +8,16 @@ from pathlib import Path
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import record_json
 from ms_tune.enums import SizeOrigin
+from ms_tune.errors import MsTuneError
+from ms_tune.estimate.memory import Estimate
 from ms_tune.report.console import SEVERITY_COLOURS, Console, fold, pad, shown_path, terminal_width, text_width
 from ms_tune.report.github import LEVELS, format_annotation
 from ms_tune.report.lint_formats import failure_json
 from ms_tune.report.words import evidence_lines, verdict_word
 from ms_tune.text import Message, msg
 from ms_tune.units import short_gib
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.errors import MsTuneError
-    from ms_tune.estimate.memory import Estimate
-    from ms_tune.verdict.outcome import Verdict
-    from ms_tune.workflows.check.result import Assumptions, Matter, MemoryDifference, Overview, Sizes
+from ms_tune.verdict.outcome import Verdict
+from ms_tune.workflows.check.result import Assumptions, Matter, MemoryDifference, Overview, Sizes
 
 _LONGEST = 40  # characters of a value
 
@@ -282,10 +279,7 @@ def _annotated_matters(one: Overview, console: Console) -> Iterator[str]:
     for matter in one.matters:
         title = f"{matter.id} {matter.name}".strip() or _TITLE
         yield format_annotation(
-            LEVELS[matter.severity],
-            _file_line(matter.path, matter.line or 1),
-            title,
-            console.say(matter.text),
+            LEVELS[matter.severity], _file_line(matter.path, matter.line or 1), title, console.say(matter.text)
         )
 
 

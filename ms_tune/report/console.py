@@ -15,13 +15,12 @@ from pathlib import Path
 
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import as_json, json_text
+from ms_tune.errors import MsTuneError
 from ms_tune.text import Language, Message, Text, msg, render
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
-
-    from ms_tune.errors import MsTuneError
 
 _GAP = "  "
 _CLOSING, _OPENING = "，。；：、）！？”》", "（“《"

@@ -6,15 +6,15 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.machine import MachineCheck
 from ms_tune.encode import record_json
+from ms_tune.report.console import Console
 from ms_tune.text import Message, msg
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.launchers.job import LaunchedJob
-    from ms_tune.dryrun.machine import MachineCheck
     from ms_tune.dryrun.script_check import JobCheck, ScriptCheck
     from ms_tune.dryrun.stack import StackPart
-    from ms_tune.report.console import Console
 
 
 def show_machine(check: MachineCheck, console: Console, *, quiet: bool) -> None:
@@ -59,10 +59,7 @@ def machine_json(check: MachineCheck) -> dict[str, object]:
         "ready": check.problem is None,
         **record_json(check, "problem", "machine", "python", "cores", "mindspore", "mindformers", "numpy"),
         **record_json(check, "compilers", "backend", "cann"),
-        "dynamic_graph": {
-            "mindspeed-ms": check.mindspeed and check.mindspeed.name,
-            "mindformers-pynative": pynative,
-        },
+        "dynamic_graph": {"mindspeed-ms": check.mindspeed and check.mindspeed.name, "mindformers-pynative": pynative},
     }
 
 

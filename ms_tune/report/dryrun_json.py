@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ms_tune.dryrun.command_result import CommandResult, RankResult
+from ms_tune.dryrun.compare import LogComparison, LoggedPair
 from ms_tune.dryrun.launcher import LOG
+from ms_tune.dryrun.launchers.job import LaunchedJob
 from ms_tune.dryrun.result import ComparedRank, DryrunResult, Reading, RealComparison, StageResult, SweepResult
 from ms_tune.encode import record_json
 from ms_tune.report.dryrun_check import split_json
 from ms_tune.report.words import verdict_json
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.command_result import CommandResult, RankResult
-    from ms_tune.dryrun.compare import LogComparison, LoggedPair
-    from ms_tune.dryrun.launchers.job import LaunchedJob
 
 VERSION = 1
 _LARGEST = 5

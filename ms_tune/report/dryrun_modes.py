@@ -5,11 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dryrun.cann_sim.environment import Backend
+from ms_tune.dryrun.command_result import CommandResult, RankResult
+from ms_tune.dryrun.compare import LogComparison
+from ms_tune.dryrun.launchers.job import LaunchedJob
 from ms_tune.dryrun.result import DryrunResult, RealComparison, StageResult, SweepResult, VariantResult
+from ms_tune.enums import MemoryCategory
 from ms_tune.report import memory_text
+from ms_tune.report.console import Console
 from ms_tune.report.dryrun_check import job_params
 from ms_tune.report.dryrun_text import in_gib, near_path, theory_lines
 from ms_tune.report.words import (
@@ -24,15 +29,7 @@ from ms_tune.report.words import (
     verdict_word,
 )
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from ms_tune.dialects.job_parts import SettingChange
-    from ms_tune.dryrun.command_result import CommandResult, RankResult
-    from ms_tune.dryrun.compare import LogComparison
-    from ms_tune.dryrun.launchers.job import LaunchedJob
-    from ms_tune.enums import MemoryCategory
-    from ms_tune.report.console import Console
-    from ms_tune.verdict.outcome import Verdict
+from ms_tune.verdict.outcome import Verdict
 
 _SHOWN_RANKS = 3  # without --verbose
 _SHOWN_HOLDERS = 5
@@ -122,10 +119,7 @@ def job_line(job: LaunchedJob, console: Console) -> str:
 
 
 def _show_doubtful(result: CommandResult, console: Console) -> None:
-    for text, places in (
-        ("stages.command.reads", result.reads),
-        ("stages.command.bounds", result.bounds),
-    ):
+    for text, places in (("stages.command.reads", result.reads), ("stages.command.bounds", result.bounds)):
         if places:
             console.write_text(text, count=max(len(places), sum(one.places for one in result.processes)))
             for place in places[:_SHOWN_PLACES]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.dryrun.cann_sim.environment import Backend
+from ms_tune.dryrun.result import DryrunResult, StageResult, TheoryCheck
 from ms_tune.report import memory_text
 from ms_tune.report.console import Console, pad
 from ms_tune.report.words import (
@@ -21,9 +21,6 @@ from ms_tune.report.words import (
 )
 from ms_tune.units import GIB, gib
 from ms_tune.verdict.outcome import Fit
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.result import DryrunResult, StageResult, TheoryCheck
 
 _SHOWN_STAGES = 2  # without --verbose
 _SHOWN_CHANGES = 12
@@ -191,8 +188,7 @@ _EVEN = 0.1  # smaller relative differences between stages are not reported
 def show_stages(result: DryrunResult, console: Console, *, verbose: bool) -> None:
     """Show one row per stage (all layers), worst first; with ``verbose`` all stages, with their memory by category."""
     ordered = sorted(
-        result.stages,
-        key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes, stage.run.stage, stage.run.rank),
+        result.stages, key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes, stage.run.stage, stage.run.rank)
     )
     shown = ordered if verbose else ordered[:_SHOWN_STAGES]
     left_out = (

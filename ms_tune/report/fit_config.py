@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ms_tune.fit.rank import PRUNED
 from ms_tune.fit.result import NEAR, ConfigFit, VerifiedStage, VerifyRound
+from ms_tune.fit.search import SearchFit, TriedLayout
+from ms_tune.planning.fit import EvaluatedPlan
 from ms_tune.report import fit_text
+from ms_tune.report.console import Console
 from ms_tune.report.fit_text import FitPage
 from ms_tune.report.fit_text import show_report as show_plan
 from ms_tune.text import Message, msg
 from ms_tune.units import GIB, gib, mib
-
-if TYPE_CHECKING:
-    from ms_tune.fit.search import SearchFit, TriedLayout
-    from ms_tune.planning.fit import EvaluatedPlan
-    from ms_tune.report.console import Console
 
 
 def shown_of(found: ConfigFit, console: Console, more: Sequence[Message] = ()) -> FitPage:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ms_tune.encode import record_json
+from ms_tune.fit.costs import TimeExplanation
+from ms_tune.fit.rank import LayoutCandidate
+from ms_tune.fit.result import ConfigFit, VerifiedStage, VerifyRound
+from ms_tune.fit.search import SearchFit
+from ms_tune.planning.fit import EvaluatedPlan, FitReport
+from ms_tune.planning.layouts import Layout
 from ms_tune.report import fit_config, fit_text
 from ms_tune.report import fit_config as fit_search
 from ms_tune.report.fit_text import TIME_PARTS
-
-if TYPE_CHECKING:
-    from ms_tune.fit.costs import TimeExplanation
-    from ms_tune.fit.rank import LayoutCandidate
-    from ms_tune.fit.result import ConfigFit, VerifiedStage, VerifyRound
-    from ms_tune.fit.search import SearchFit
-    from ms_tune.planning.fit import EvaluatedPlan, FitReport
-    from ms_tune.planning.layouts import Layout
 
 _LAYOUT = ("data", "tensor", "pipeline", "chunks", "context", "expert", "size", "micro_batches")
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
 
+from ms_tune.enums import RecomputeMode
+from ms_tune.fit.costs import TimeExplanation
+from ms_tune.planning.fit import EvaluatedPlan, FitReport
+from ms_tune.planning.time_scale import Clock
+from ms_tune.report.console import Console
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
 from ms_tune.text import Language, Message, msg
 from ms_tune.units import GIB, gib
-
-if TYPE_CHECKING:
-    from ms_tune.enums import RecomputeMode
-    from ms_tune.fit.costs import TimeExplanation
-    from ms_tune.planning.fit import EvaluatedPlan, FitReport
-    from ms_tune.planning.time_scale import Clock
-    from ms_tune.report.console import Console
 
 
 def fit_page(report: FitReport, console: Console) -> FitPage:

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ms_tune.diagnostics import Severity
+from ms_tune.errors import MsTuneError
 from ms_tune.report.console import Console, shown_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.errors import MsTuneError
 
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 

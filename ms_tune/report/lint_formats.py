@@ -14,6 +14,9 @@ from urllib.parse import quote
 
 from ms_tune.diagnostics import Diagnostic, Fix, Location, Severity
 from ms_tune.encode import record_json
+from ms_tune.errors import MsTuneError
+from ms_tune.lint.result import FileReport, LintReport
+from ms_tune.lint.settings import ProjectSettings
 from ms_tune.report.console import Console, shown_path
 from ms_tune.report.github import LEVELS, format_annotation, write_failure
 from ms_tune.text import Language, msg, render
@@ -21,10 +24,7 @@ from ms_tune.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ms_tune.errors import MsTuneError
-    from ms_tune.lint.result import FileReport, LintReport
     from ms_tune.lint.rules import RuleEntry
-    from ms_tune.lint.settings import ProjectSettings
 
 VERSION = 1
 _PLACE = ("line", "column", "end_line", "end_column")

@@ -6,16 +6,13 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from ms_tune.diagnostics import Diagnostic, Location
+from ms_tune.facts.query import Release
+from ms_tune.lint.result import FileReport, LintReport, LintSummary
+from ms_tune.lint.settings import ProjectSettings
 from ms_tune.records import Record
 from ms_tune.report.console import SEVERITY_COLOURS, Console, shown_path
 from ms_tune.text import Language
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic, Location
-    from ms_tune.facts.query import Release
-    from ms_tune.lint.result import FileReport, LintReport, LintSummary
-    from ms_tune.lint.settings import ProjectSettings
 
 _WIDTH = 160  # longer lines are shortened
 _MANY = 5  # number of files with findings from which a table of them is shown

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ms_tune.footprint.curve import Curve
+from ms_tune.footprint.result import RankReport
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ms_tune.footprint.curve import Curve
-    from ms_tune.footprint.result import RankReport
 
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 
@@ -107,10 +106,7 @@ def split_in_bands(curve: Curve, lives: Lives, contents: Sequence[str], points: 
 
 
 def _in_use(
-    start: NDArray[np.int64],
-    end: NDArray[np.int64],
-    size: NDArray[np.int64],
-    at: NDArray[np.int64],
+    start: NDArray[np.int64], end: NDArray[np.int64], size: NDArray[np.int64], at: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     freed = end != NEVER_FREED
     tick = np.concatenate([end[freed], start])

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, BinaryIO, TextIO
 import numpy as np
 
 from ms_tune.encode import json_text
+from ms_tune.footprint.breakdown import PeakBreakdown
+from ms_tune.footprint.result import MemoryReport, RankReport
+from ms_tune.footprint.torch_report import TorchLives
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.report.memory_curve import Bands, Lives, bands_of, split_in_bands
 from ms_tune.report.memory_json import phase_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ms_tune.footprint.breakdown import PeakBreakdown
-    from ms_tune.footprint.result import MemoryReport, RankReport
-    from ms_tune.footprint.torch_report import TorchLives
 
     Record = dict[str, object]
 

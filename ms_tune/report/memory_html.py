@@ -21,8 +21,11 @@ import numpy as np
 
 from ms_tune.encode import as_json, json_text, record_json
 from ms_tune.footprint.breakdown import Theory
+from ms_tune.footprint.result import MemoryReport, RankReport
+from ms_tune.memory.diff import Comparison, RankComparison
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.table import NONE, Coded
+from ms_tune.report.console import Console
 from ms_tune.report.memory_curve import Bands, bands_of
 from ms_tune.report.memory_json import pair_json, rank_json
 from ms_tune.report.page import LANGUAGES, in_both_languages, table_html, write_document
@@ -36,9 +39,6 @@ if TYPE_CHECKING:
 
     from ms_tune.dryrun.reading import JobReport
     from ms_tune.dryrun.result import StageResult
-    from ms_tune.footprint.result import MemoryReport, RankReport
-    from ms_tune.memory.diff import Comparison, RankComparison
-    from ms_tune.report.console import Console
 
 _SHARED = ("memory.content.", "memory.phase.", "memory.severity.", "memory.column.")
 _SCRIPTS = ("data", "timeline", "details", "flame", "addresses", "tables", "main")

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.encode import record_json
+from ms_tune.footprint.breakdown import PeakBreakdown
+from ms_tune.footprint.phases import Phase
+from ms_tune.footprint.remedies import ContentBytes, PeakMoment
+from ms_tune.footprint.result import MemoryReport, RankReport
+from ms_tune.footprint.torch_blocks import StepGrowth
+from ms_tune.footprint.torch_report import CodeLocation, LineChange, Survivors, TorchRemedy, TorchReport
+from ms_tune.memory.diff import Comparison, RankComparison
+from ms_tune.memory.what_if import TorchWhatIf, WhatIfReport
+from ms_tune.pools.settings import Inferred
+from ms_tune.pools.torch_replay import TorchOutcome
+from ms_tune.pools.torch_space import TorchSettings
+from ms_tune.pools.what_if import ReplayOutcome
 from ms_tune.readers.oom_log import Cause, FailureReport, MemoryFailure
 from ms_tune.report.words import verdict_json
 from ms_tune.text import Message, msg
 from ms_tune.verdict.outcome import Fit
-
-if TYPE_CHECKING:
-    from ms_tune.footprint.breakdown import PeakBreakdown
-    from ms_tune.footprint.phases import Phase
-    from ms_tune.footprint.remedies import ContentBytes, PeakMoment
-    from ms_tune.footprint.result import MemoryReport, RankReport
-    from ms_tune.footprint.torch_blocks import StepGrowth
-    from ms_tune.footprint.torch_report import CodeLocation, LineChange, Survivors, TorchRemedy, TorchReport
-    from ms_tune.memory.diff import Comparison, RankComparison
-    from ms_tune.memory.what_if import TorchWhatIf, WhatIfReport
-    from ms_tune.pools.settings import Inferred
-    from ms_tune.pools.torch_replay import TorchOutcome
-    from ms_tune.pools.torch_space import TorchSettings
-    from ms_tune.pools.what_if import ReplayOutcome
 
 VERSION = 1
 _CURVE = ("peak_bytes", "peak_tick", "footprint_bytes")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from ms_tune.readers.oom_log import Cause
+from ms_tune.diagnostics import Diagnostic
+from ms_tune.footprint.breakdown import Holder, LayerActivations, PeakBreakdown
+from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy
+from ms_tune.footprint.result import MemoryReport, RankReport
+from ms_tune.memory.diff import Comparison, RankComparison
+from ms_tune.readers.oom_log import Cause, FailureReport, MemoryFailure
 from ms_tune.report.console import SEVERITY_COLOURS, Console, pad, terminal_width, text_width
 from ms_tune.report.memory_curve import block_graph
 from ms_tune.report.memory_json import trace_text
@@ -22,14 +26,6 @@ from ms_tune.report.words import (
     write_figure,
 )
 from ms_tune.units import GIB, gib
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic
-    from ms_tune.footprint.breakdown import Holder, LayerActivations, PeakBreakdown
-    from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy
-    from ms_tune.footprint.result import MemoryReport, RankReport
-    from ms_tune.memory.diff import Comparison, RankComparison
-    from ms_tune.readers.oom_log import FailureReport, MemoryFailure
 
 _BAR, _LABEL, _CURVE_LINES, _FRAMES = 24, 22, 8, 12
 _MOST_REMEDIES, _MOST_RANKS = 6, 12  # on the screen of an out-of-memory log

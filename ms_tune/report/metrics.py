@@ -6,19 +6,15 @@ import html
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import START, Diagnostic, Severity
 from ms_tune.encode import record_json
-from ms_tune.metrics.result import ENOUGH
+from ms_tune.metrics.result import ENOUGH, Figure, MetricsReport, Outlier, RunComparison, RunMetrics
 from ms_tune.report.console import Console, pad, text_width
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
 from ms_tune.report.words import doubt_json, doubt_line, shorten_location
+from ms_tune.text import Language
 from ms_tune.units import gib
-
-if TYPE_CHECKING:
-    from ms_tune.metrics.result import Figure, MetricsReport, Outlier, RunComparison, RunMetrics
-    from ms_tune.text import Language
 
 _SHARES = ("mfu", "mfu_logged", "hfu", "linearity", "linearity_guide", "bubble")
 _RATES = ("samples_per_second", "tokens_per_second_per_card", "tflops_per_card")  # on the short screen

@@ -11,6 +11,7 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
 
+from ms_tune.diagnostics import Diagnostic
 from ms_tune.dialects import MEGATRON, LayerPlan, LayerSpec, PlanIssue, Warned
 from ms_tune.encode import record_json
 from ms_tune.enums import RecomputeMode
@@ -20,7 +21,6 @@ from ms_tune.source.yaml import nest_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic
     from ms_tune.dialects.convert_layers import Converted
     from ms_tune.normalize.compare_log import Compared, LayerState
     from ms_tune.normalize.script import ProgramPlan
@@ -237,12 +237,7 @@ def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> list
 _QUOTE = "'"
 _COMPARED = attrgetter("plan.stage", "plan.chunk", "agrees", "known", "planned", "logged")
 _MOST_SHOWN = 1000  # characters of a value
-_VERDICT_COLOURS = {
-    "same": "green",
-    "differs": "red",
-    "unreadable": "yellow",
-    "unknown": "yellow",
-}
+_VERDICT_COLOURS = {"same": "green", "differs": "red", "unreadable": "yellow", "unknown": "yellow"}
 
 
 def write_comparison(result: Compared, console: Console) -> None:

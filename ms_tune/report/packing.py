@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ms_tune.encode import SCHEMA_VERSION, json_text, record_json
+from ms_tune.memory.plan import PlanReport, StallocPlan
+from ms_tune.packing.placement import PackingPlan
+from ms_tune.pools.memlog import MemLogReport, SizeShare
+from ms_tune.readers.memlog import MemLog
 from ms_tune.report.console import Console, text_width
 from ms_tune.report.page import table_html, verdict_html, write_page
+from ms_tune.text import Language
 from ms_tune.units import GIB, MIB, gib, mib
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ms_tune.memory.plan import PlanReport, StallocPlan
-    from ms_tune.packing.placement import PackingPlan
-    from ms_tune.pools.memlog import MemLogReport, SizeShare
-    from ms_tune.readers.memlog import MemLog
-    from ms_tune.text import Language
 
 _FORMAT = 1  # version of the plan file
 

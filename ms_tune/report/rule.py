@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Category
 from ms_tune.encode import record_json
+from ms_tune.lint.rules import CoursePart, RuleEntry, Topic
 from ms_tune.report.console import SEVERITY_COLOURS, Console, folds, terminal_width, wrap
 from ms_tune.text import Language, Text, lookup
-
-if TYPE_CHECKING:
-    from ms_tune.lint.rules import CoursePart, RuleEntry, Topic
-
 
 _TITLE_COLUMN = 12  # after the name: an id such as `MST33514` and two gaps
 _TITLE_WIDTH = 24  # at least, but next to the longest names

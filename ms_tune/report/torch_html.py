@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from ms_tune.footprint.torch_report import (
     TorchRemedy,
     TorchReport,
 )
+from ms_tune.readers.memory_block import Frame
 from ms_tune.readers.table import NONE, Coded
 from ms_tune.report.memory_curve import Lives, split_in_bands
 from ms_tune.report.memory_html import (
@@ -35,10 +35,6 @@ from ms_tune.report.torch_text import list_figures, list_findings, measure_text,
 from ms_tune.report.words import shorten_location, size_text
 from ms_tune.text import Language, Message, Text, lookup, msg
 
-if TYPE_CHECKING:
-    from ms_tune.readers.memory_block import Frame
-
-
 _CARDS = 10
 _LINES = (
     (72, 114, 184),
@@ -49,11 +45,7 @@ _LINES = (
     (214, 96, 96),
     (128, 152, 206),
 )
-_REST_TEXTS = {
-    NO_FRAMES: "snapshot.where.none",
-    BEFORE: "snapshot.where.before",
-    OTHER_LINES: "snapshot.where.other",
-}
+_REST_TEXTS = {NO_FRAMES: "snapshot.where.none", BEFORE: "snapshot.where.before", OTHER_LINES: "snapshot.where.other"}
 _REST = {OTHER_LINES: (176, 160, 130), NO_FRAMES: (150, 158, 168), BEFORE: (112, 122, 136)}
 
 

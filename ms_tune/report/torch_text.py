@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.footprint.torch_report import CodeLocation, LineChange, TorchRemedy, TorchReport
+from ms_tune.memory.what_if import TorchWhatIf
 from ms_tune.pools.torch_replay import Cache, TorchOutcome
+from ms_tune.pools.torch_space import TorchSettings
+from ms_tune.readers.memory_block import Frame
+from ms_tune.report.console import Console
 from ms_tune.report.words import shorten_location, show_table, signed_text, size_text, write_figure
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
-
-if TYPE_CHECKING:
-    from ms_tune.footprint.torch_report import CodeLocation, LineChange, TorchRemedy, TorchReport
-    from ms_tune.memory.what_if import TorchWhatIf
-    from ms_tune.pools.torch_space import TorchSettings
-    from ms_tune.readers.memory_block import Frame
-    from ms_tune.report.console import Console
 
 
 def show_peak(report: TorchReport, console: Console) -> None:
@@ -215,11 +212,7 @@ def _list_options(settings: TorchSettings) -> Iterator[str]:
 
 
 def show_comparison(
-    before: TorchReport,
-    after: TorchReport,
-    changes: Sequence[LineChange],
-    console: Console,
-    top: int | None,
+    before: TorchReport, after: TorchReport, changes: Sequence[LineChange], console: Console, top: int | None
 ) -> None:
     """Show the changes by script line and the compared figures; without ``top`` only the two peaks."""
     for name, report in (("before", before), ("after", after)):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from ms_tune.memory.what_if import WhatIfReport
+from ms_tune.pools.pool import PoolGrowth
+from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome
+from ms_tune.report.console import Console
 from ms_tune.report.words import listed_numbers, show_table, verdict_lines, verdict_word
 from ms_tune.units import GIB, gib, mib
-
-if TYPE_CHECKING:
-    from ms_tune.memory.what_if import WhatIfReport
-    from ms_tune.pools.pool import PoolGrowth
-    from ms_tune.pools.what_if import Causes, Lines, Pin, ReplayOutcome
-    from ms_tune.report.console import Console
 
 _SHOWN = 3  # growths and units shown among the reasons
 

@@ -6,14 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.enums import MemoryCategory
 from ms_tune.report.console import Console, fold, pad, terminal_width
 from ms_tune.text import Message, msg
 from ms_tune.units import GIB, KIB, MIB, gib, mib, short_gib
 from ms_tune.verdict.outcome import Fit, Verdict
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.enums import MemoryCategory
 
 _INSTALLATION = re.compile(
     r"(?:/[^\s/:'\"()]+)*/(?:(?:site|dist)-packages/|lib(?:64)?/python3\.\d+/|mindspore/python/(?=mindspore/)|(?=ms_tune/))"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
 
 from ms_tune.diagnostics import KeyPath, TextEdit
 from ms_tune.enums import ChangeKind
@@ -20,11 +21,6 @@ from ms_tune.source.edit import (
 )
 from ms_tune.source.yaml import MISSING, SourceFile, parse_source
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
-
 
 _ON_LINE = re.compile(r"[ \t]*:[ \t]+(?:&[^\s,\[\]{}]+[ \t]+)?(?P<tag>![^\s,\[\]{}]*[ \t]+)?")
 _QUOTE = re.compile(r"['\"]")

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.errors import UsageError
 from ms_tune.metrics.run import measure_runs
 from ms_tune.planning.time_scale import Clock, ProfiledLayer
+from ms_tune.profile.result import ProfileReport, RankTimes
 from ms_tune.profile.run import analyse_profiles
 from ms_tune.readers.profile_export import contains_profile
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from ms_tune.profile.result import ProfileReport, RankTimes
 
 _MS = 1000.0  # microseconds
 

@@ -21,13 +21,12 @@ from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.edit import EditRefusedError
 from ms_tune.source.shell.read import Launches, restore_line_ends
 from ms_tune.source.shell.values import Argument, Reason, text_of
+from ms_tune.source.yaml import SourceFile
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import Message, Text, lookup, msg
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from ms_tune.source.yaml import SourceFile
 
 _UNKNOWN_VALUES = "value-not-evaluable"  # the check of values that are only known at run time
 _DEFAULT = re.compile(r"\$\{(\w+):?[-=]")

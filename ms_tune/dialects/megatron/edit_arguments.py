@@ -10,16 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import TextEdit
 from ms_tune.dialects.megatron.arguments import CliArgument, command_of
 from ms_tune.source.edit import EditRefusedError, apply_edits
 from ms_tune.source.shell.read import Launch, Launches, read_launches
+from ms_tune.source.shell.values import Argument
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.source.shell.values import Argument
 
 _GAP = re.compile(r"(?:[ \t\r\n]|\\\r?\n)+")
 _INSIDE = r"\\.|\$\{[^}]*\}|\$\(\([^()]*\)\)|\$\([^()]*\)|\$\w+|\$."

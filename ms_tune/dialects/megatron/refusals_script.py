@@ -10,15 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from ms_tune.dialects.check_context import CheckContext, Violation
+from ms_tune.dialects.megatron.arguments import ProgramArguments
 from ms_tune.dialects.megatron.commands import FULL_SCRIPT, LaunchSource, read_command
 from ms_tune.source.shell.read import RETURN, Launch
 from ms_tune.source.shell.values import FROM_OUTSIDE, Argument, Reason
-
-if TYPE_CHECKING:
-    from ms_tune.dialects.megatron.arguments import ProgramArguments
 
 _SET = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)\+?=", re.MULTILINE)
 _SPACED_ASSIGNMENT = re.compile(

@@ -166,10 +166,7 @@ def _check_zero_bubble(inputs: RecomputeInputs) -> None:
     if stages < 2:  # noqa: PLR2004 - a V needs two stages
         stop("ValueError", f"{prefix} pp must be greater than or equal to 2. But get {stages}.")
     if inputs.micro_batches < 2 * stages:
-        stop(
-            "ValueError",
-            f"{prefix} micro_batch_num({inputs.micro_batches}) >= 2 * stage_num({stages}) must be met.",
-        )
+        stop("ValueError", f"{prefix} micro_batch_num({inputs.micro_batches}) >= 2 * stage_num({stages}) must be met.")
     value = inputs.values.recompute
     if isinstance(value, (list, tuple)) and (is_counts(value) or len(value) < _ZERO_BUBBLE_CHUNKS):
         stop(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs, place_layers
@@ -18,10 +19,6 @@ from ms_tune.facts.keys import find_first_release, keys_for, mindspore_values
 from ms_tune.facts.models import LAYERS, UNKNOWN, facts_of, is_legacy
 from ms_tune.facts.query import VERSIONS
 from ms_tune.source.yaml import MISSING
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import KeyPath
 
 _MODEL = ("model", "model_config")
 

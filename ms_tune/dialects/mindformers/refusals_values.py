@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.source.yaml import MISSING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeAlias
-
-    from ms_tune.diagnostics import KeyPath
 
     Demand: TypeAlias = Callable[[object], str]
 

@@ -13,14 +13,7 @@ from ms_tune.dialects.mindformers.read import read_inputs
 from ms_tune.dialects.mindformers.recompute import format_rows, normalize
 from ms_tune.dialects.operators import SWAP
 from ms_tune.dialects.remedy import guess_flag
-from ms_tune.dialects.values import (
-    drop_excluded,
-    is_counts,
-    is_patterns,
-    leaves,
-    pattern_fault,
-    to_int32,
-)
+from ms_tune.dialects.values import drop_excluded, is_counts, is_patterns, leaves, pattern_fault, to_int32
 from ms_tune.facts.models import LAYERS, names_of
 from ms_tune.source.edit import same_data
 from ms_tune.source.yaml import MISSING, SourceFile, Values

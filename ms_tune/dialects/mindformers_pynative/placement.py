@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects import FrameworkStop, stop_at_first
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
@@ -13,8 +14,6 @@ from ms_tune.records import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
-
-    from ms_tune.diagnostics import KeyPath
 
 # Paths in each layer, in the framework's order.
 Modules: TypeAlias = "Mapping[int, Sequence[str]]"

@@ -29,6 +29,7 @@ from ms_tune.dialects.values import are_numbers, is_patterns
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import Key, by_section
 from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, ModelConfig, ValueOrigin
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ms_tune.dialects import JobView
-    from ms_tune.source.yaml import SourceFile
 
 
 _MOST = 10_000  # upper bound for all counts, limits memory in case of a typing error

@@ -280,11 +280,7 @@ def _named(inputs: PynativeInputs, what: str, names: Sequence[str] | None) -> It
 
 
 def expand(
-    patterns: Iterable[tuple[str, Any]],
-    layers: AbstractSet[int],
-    modules: Modules | None,
-    *,
-    keeps: bool = False,
+    patterns: Iterable[tuple[str, Any]], layers: AbstractSet[int], modules: Modules | None, *, keeps: bool = False
 ) -> tuple[dict[int, list[str]], dict[str, dict[int, bool]]]:
     """Return the modules of each layer that match; and for each pattern and layer whether it matches any.
 

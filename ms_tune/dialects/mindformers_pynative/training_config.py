@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 
 _DIALECT = Dialect.MINDFORMERS_PYNATIVE
 _DTYPES = tuple(dtype.value for dtype in DType)
-_CONTEXT_METHODS = {
-    "colossal": ContextMethod.RING,
-    "ulysses": ContextMethod.ULYSSES,
-    "hybrid": ContextMethod.HYBRID,
-}
+_CONTEXT_METHODS = {"colossal": ContextMethod.RING, "ulysses": ContextMethod.ULYSSES, "hybrid": ContextMethod.HYBRID}
 _COMPRESSED = ("use_attn_mask_compression", "use_eod_attn_mask_compression")
 _GATED = ("silu", "swiglu", "fusedswiglu")
 
@@ -122,10 +118,7 @@ def _micro_batches(training: Section, data_parallel: int, local: int, path: Path
     total: int = training.value("global_batch_size")
     count, rest = divmod(total, max(1, data_parallel) * local)
     if rest or not count:
-        raise ConfigError(
-            msg("model.global-batch", total=total, local=local, ways=max(1, data_parallel)),
-            path=path,
-        )
+        raise ConfigError(msg("model.global-batch", total=total, local=local, ways=max(1, data_parallel)), path=path)
     return count
 
 

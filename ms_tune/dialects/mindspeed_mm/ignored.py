@@ -7,12 +7,7 @@ from collections.abc import Iterator
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.megatron.commands import find_repeats
 from ms_tune.dialects.mindspeed_mm.detect import FEATURE_SECTIONS
-from ms_tune.dialects.mindspeed_mm.read import (
-    MultimodalSource,
-    iterate_settings,
-    of_scripts,
-    violation_at,
-)
+from ms_tune.dialects.mindspeed_mm.read import MultimodalSource, iterate_settings, of_scripts, violation_at
 from ms_tune.errors import closest
 from ms_tune.facts.mindspeed_mm import ever, read, settings, unread
 from ms_tune.source.yaml import MISSING, is_same

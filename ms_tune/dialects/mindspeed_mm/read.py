@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import KeyPath, Location
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.megatron.arguments import CliArgument, command_in, value_of
 from ms_tune.dialects.megatron.commands import LaunchSource, arguments_of, spell_argument
@@ -18,14 +19,12 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.mindspeed_mm import SECTIONS, MultimodalSetting, ever, settings
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.source.shell.read import MAX_BYTES, Launch, Launches, assignments, find_above, is_to_be_filled_in
+from ms_tune.source.shell.values import Argument
 from ms_tune.source.yaml import SourceFile, load_source
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from ms_tune.diagnostics import KeyPath, Location
-    from ms_tune.source.shell.values import Argument
 
 TENSOR, PIPELINE = "--tensor-model-parallel-size", "--pipeline-model-parallel-size"
 CONTEXT, FSDP2 = "--context-parallel-size", "--fsdp2-config-path"

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Diagnostic, KeyPath
 from ms_tune.dialects import make_problem
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.values import leaves
 from ms_tune.facts.keys import by_section
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Diagnostic, KeyPath
     from ms_tune.dialects.mindspeed_ms.placement import CellPlan, MindSpeedInputs
 
 # Activations that are cells; only cells support recompute.

@@ -211,10 +211,7 @@ class LayerPlacer:
     def check_parallel(self) -> None:
         """Apply the check of ``initialize_model_parallel`` (``core/parallel_state.py``)."""
         if self._inputs.chunks is not None and self._inputs.stages == 1:
-            stop(
-                "RuntimeError",
-                "pipeline-model-parallel size should be greater than 1 with interleaved schedule",
-            )
+            stop("RuntimeError", "pipeline-model-parallel size should be greater than 1 with interleaved schedule")
 
     def place_cell(self, chunk: int, stage: int, log: list[str]) -> tuple[Number, int]:
         """Return the number of layers of a cell and its first layer (``_get_num_layers``)."""
@@ -226,10 +223,7 @@ class LayerPlacer:
                 f"'pp({inputs.stages}) * vpp({inputs.rows}) = {inputs.stages * inputs.rows}' layers for splitting",
             )
         if inputs.other_layers:
-            stop(
-                "NotImplementedError",
-                "`encoder_num_layers` and `decoder_num_layers` are not supported for now.",
-            )
+            stop("NotImplementedError", "`encoder_num_layers` and `decoder_num_layers` are not supported for now.")
         if inputs.stages == 1:
             return inputs.layers, 0
         if inputs.standalone and stage == 0:
@@ -273,10 +267,7 @@ class LayerPlacer:
         if not array.all_at_least(0, strictly=True):
             stop("ValueError", f"All elements of num_layer_list should be larger than 0, but got {array.text()}.")
         if array.shape != self.layout:
-            stop(
-                "ValueError",
-                f"The shape of num_layer_list {array.shape} must equal to pp_layout {self.layout}",
-            )
+            stop("ValueError", f"The shape of num_layer_list {array.shape} must equal to pp_layout {self.layout}")
         return array
 
 

@@ -22,11 +22,11 @@ from ms_tune.dialects.sections import JobSplit, read_size, section_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import Key, key_at
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from ms_tune.dialects import JobView
-    from ms_tune.source.yaml import SourceFile
 
 MAX_TEXT = 200_000
 MAX_DEPTH = 50

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import mindspore
 import numpy as np
@@ -20,10 +21,6 @@ from ms_tune.dryrun.child.hook import finite_checks
 from ms_tune.dryrun.job import MindSpeedJob
 from ms_tune.records import from_plain
 from ms_tune.training_process import begin_dynamic_graph, lies_in, report, write_tensor_list
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
 
 # The modules' names in MindSpeed-Core-MS r0.1.0, and in the MindFormers package in which it was developed.
 _PLACES = {

@@ -21,11 +21,7 @@ from mindformers.pynative.trainer import utils as trainer_utils
 from mindspore import Parameter, Tensor, mint
 from mindspore.dataset import GeneratorDataset
 
-from ms_tune.dryrun.child.pynative_compat import (
-    know_who_is_in_a_group,
-    receive_stage_input,
-    spread_tokens_evenly,
-)
+from ms_tune.dryrun.child.pynative_compat import know_who_is_in_a_group, receive_stage_input, spread_tokens_evenly
 from ms_tune.dryrun.job import PYNATIVE_LOADER, PynativeJob
 from ms_tune.records import from_plain
 from ms_tune.training_process import begin_dynamic_graph, lies_in, report, tensors_in, write_tensor_list

@@ -9,7 +9,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from fractions import Fraction
 
 from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.megatron.placement import (
@@ -30,10 +30,6 @@ from ms_tune.errors import UsageError
 from ms_tune.facts.megatron import releases_on
 from ms_tune.facts.query import load
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from fractions import Fraction
-
 
 # The release with the fewest checks; errors of others show in the run.
 _RELEASE = releases_on("core_v0.12.1")[0]

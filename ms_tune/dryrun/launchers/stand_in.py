@@ -22,7 +22,8 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import FrameType
+from typing import Any, NoReturn
 
 from ms_tune.dialects.stage import kinds_to_json
 from ms_tune.dryrun.cann_sim.environment import Backend, Cann
@@ -42,9 +43,6 @@ from ms_tune.dryrun.launchers.shrink import SmallStage, StageSizes, sizes_of, wo
 from ms_tune.dryrun.stack import find_refusals, module_names, parts_of
 from ms_tune.errors import UsageError
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 LOG = "log.txt"
 _PYTHONS = ("python", "python3")

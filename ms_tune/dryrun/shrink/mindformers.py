@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ms_tune.dialects import LayerPlan
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.request import STEPS, DryrunRequest, Pipeline, PreparedRun, Split
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
@@ -18,27 +19,17 @@ from ms_tune.dryrun.shrink.mindformers_data import (
     take_out_the_surroundings,
     undo_split,
 )
-from ms_tune.dryrun.shrink.mindformers_layers import (
-    PreparedConfig,
-    cut_stage,
-    layer_count_key,
-    layer_plan,
-    pipeline_in,
-)
+from ms_tune.dryrun.shrink.mindformers_layers import PreparedConfig, cut_stage, layer_count_key, layer_plan, pipeline_in
 from ms_tune.dryrun.theory_mindformers import mindformers_theory
 from ms_tune.enums import Dialect, LayerKind
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.models import is_legacy
+from ms_tune.job import Job
 from ms_tune.planning.schedule import Schedule
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
 from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan
-    from ms_tune.job import Job
-    from ms_tune.source.yaml import SourceFile
 
 _CONFIG_FILE = "config.yaml"
 _SECTIONS = (

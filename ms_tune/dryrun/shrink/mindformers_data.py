@@ -7,19 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from ms_tune.dryrun.job import Column
+from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.errors import UnknownSizesError, UnsupportedError
 from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.models import LAYERS, facts_of, is_legacy, names_of
+from ms_tune.job import Job
 from ms_tune.text import Message, msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-    from ms_tune.job import Job
 
 MODEL = "model.model_config"
 _MEGATRON = "BlendedMegatronDatasetDataLoader"

@@ -9,25 +9,21 @@ that would change the behaviour of a layer are not run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import MINDFORMERS, LayerPlan, LayerSpec
 from ms_tune.dialects.convert_layers import convert_plan
 from ms_tune.dialects.operators import expert_layers
 from ms_tune.dialects.stage import Stage, StageLayer, StageLayerKind, resize_stage, stage_of
+from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.mindformers_data import MODEL
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
 from ms_tune.facts.models import LAYERS, ValueOrigin, is_legacy
 from ms_tune.records import Record
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ms_tune.dryrun.shrink.config_copy import ConfigCopy
-    from ms_tune.source.yaml import SourceFile
 
 _SETTINGS = ("recompute_config.", "swap_config.")
 

@@ -7,21 +7,19 @@ The keys are those of ``mindformers/pynative/config/config.py`` of MindFormers 2
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ms_tune.dialects import FrameworkStop, parse_specs, write_specs
+from ms_tune.dialects.job_parts import SettingChange
+from ms_tune.dialects.stage import StageLayer
 from ms_tune.dryrun.job import PYNATIVE_LOADER, Column, PynativeJob
 from ms_tune.dryrun.request import STEPS
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.mindformers_data import BASE_COLUMNS, make_columns
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.models import LAYERS, names_of
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.dialects.job_parts import SettingChange
-    from ms_tune.dialects.stage import StageLayer
-    from ms_tune.source.yaml import SourceFile
 
 _CONFIG_FILE = "config.yaml"
 _SECTIONS = (

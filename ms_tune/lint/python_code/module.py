@@ -13,12 +13,12 @@ from heapq import merge
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
+from ms_tune.diagnostics import Location
 from ms_tune.errors import ConfigError
 from ms_tune.source.yaml_nodes import Document
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
-    from ms_tune.diagnostics import Location
     from ms_tune.source.yaml import SourceFile
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Fix
 from ms_tune.dialects.check_context import CodeSource, FixRule, Violation
@@ -16,11 +15,9 @@ from ms_tune.lint.python_code.rewrites import REWRITES
 from ms_tune.lint.python_code.swaps import leads_to
 from ms_tune.lint.python_code.syntax import assigned
 from ms_tune.source.edit import EditRefusedError, apply_edits
+from ms_tune.source.yaml import SourceFile
 from ms_tune.source.yaml_nodes import Document, Node
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.source.yaml import SourceFile
 
 
 class PythonSource(CodeSource):

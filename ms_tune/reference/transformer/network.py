@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from inspect import signature
-from typing import TYPE_CHECKING
 
 import mindspore
 from mindspore import Parameter, Tensor, mint, nn, ops
@@ -17,6 +16,7 @@ from mindspore.common._grad_function import _Function
 from mindspore.common.initializer import initializer
 from mindspore.mint import distributed
 
+from ms_tune.dialects.stage import Chunk, StageLayer
 from ms_tune.reference.transformer.attention import (
     LatentSelfAttention,
     LegacySelfAttention,
@@ -39,11 +39,8 @@ from ms_tune.reference.transformer.parallel import (
     share_gradient,
     sum_over_ranks,
 )
+from ms_tune.reference.transformer.settings import NetworkSettings
 from ms_tune.reference.transformer.sharding import Parts, Sharder, Unsharded
-
-if TYPE_CHECKING:
-    from ms_tune.dialects.stage import Chunk, StageLayer
-    from ms_tune.reference.transformer.settings import NetworkSettings
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

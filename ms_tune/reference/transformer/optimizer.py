@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import mindspore
 from mindspore import Parameter, Tensor, mint, nn
 
+from ms_tune.dialects.job_parts import TrainingConfig
 from ms_tune.reference.read import FUSED_ADAMW
 from ms_tune.reference.transformer.gradient_buffers import (
     ArrivingGradients,
@@ -22,12 +23,11 @@ from ms_tune.reference.transformer.gradient_buffers import (
 )
 from ms_tune.reference.transformer.linear import cast_to
 from ms_tune.reference.transformer.moe import GroupedExperts, SequentialExperts
+from ms_tune.reference.transformer.parallel import Groups
 from ms_tune.reference.transformer.settings import number_format
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.job_parts import TrainingConfig
     from ms_tune.planning.schedule import PipelinePass
-    from ms_tune.reference.transformer.parallel import Groups
 
 # Their values do not matter in simulation.
 _RATE, _DECAY, _FIRST, _SECOND, _EPSILON = 1e-4, 0.1, 0.9, 0.95, 1e-8

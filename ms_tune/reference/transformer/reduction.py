@@ -18,16 +18,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mindspore
 from mindspore import Parameter, Tensor, mint
 from mindspore.mint import distributed
 
 from ms_tune.reference.transformer.linear import cast_to
-
-if TYPE_CHECKING:
-    from ms_tune.reference.transformer.parallel import RankGroup
+from ms_tune.reference.transformer.parallel import RankGroup
 
 
 @dataclass(slots=True, eq=False)

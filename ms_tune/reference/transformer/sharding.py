@@ -25,6 +25,7 @@ import mindspore
 from mindspore import Parameter, Tensor, nn
 from mindspore.mint import distributed
 
+from ms_tune.dialects.job_parts import TrainingConfig
 from ms_tune.reference.transformer.gradient_buffers import make_zeros
 from ms_tune.reference.transformer.linear import cast_to
 from ms_tune.reference.transformer.moe import GroupedExperts, SequentialExperts
@@ -33,7 +34,6 @@ from ms_tune.reference.transformer.parallel import Groups, RankGroup
 from ms_tune.reference.transformer.reduction import Reducer, ShardedWeight
 
 if TYPE_CHECKING:
-    from ms_tune.dialects.job_parts import TrainingConfig
     from ms_tune.planning.schedule import PipelinePass
 
 # core/pipeline_parallel/scheduler.py of HyperParallel, `add_fsdp_unshard_reshard`: the number of chunks that are whole at once.

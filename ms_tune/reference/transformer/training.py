@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import mindspore
 from mindspore import ParameterTuple, Tensor, mint, nn
@@ -14,6 +13,7 @@ from mindspore.mint import distributed
 from mindspore.ops.composite import GradOperation
 
 from ms_tune.dialects.job_parts import Sharding
+from ms_tune.dialects.stage import Stage
 from ms_tune.planning.schedule import PipelinePass, Schedule, stage_passes
 from ms_tune.records import from_plain
 from ms_tune.reference.job import ReferenceJob, rank_groups
@@ -23,9 +23,6 @@ from ms_tune.reference.transformer.parallel import make_groups
 from ms_tune.reference.transformer.settings import NetworkSettings
 from ms_tune.reference.transformer.sharding import ShardedWeights, Sharder
 from ms_tune.training_process import begin_dynamic_graph, make_clones_cheap, report, write_tensor_list
-
-if TYPE_CHECKING:
-    from ms_tune.dialects.stage import Stage
 
 
 class Trainer:

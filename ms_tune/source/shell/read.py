@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ms_tune.errors import ConfigError, closest, nearby, reason_of
 from ms_tune.facts.launchers import Launcher, find_launcher, is_wrapper, launcher_of_module
+from ms_tune.source.shell.commands import Started
 from ms_tune.source.shell.follow import Follower
 from ms_tune.source.shell.parse import parse
 from ms_tune.source.shell.syntax import (
@@ -29,9 +29,6 @@ from ms_tune.source.shell.syntax import (
 from ms_tune.source.shell.values import Argument, Pieces, Reason, Unknown
 from ms_tune.source.yaml import decode
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.source.shell.commands import Started
 
 MAX_BYTES = 1024**2
 MAX_FILES = 32

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from ms_tune.diagnostics import Location
 from ms_tune.source.yaml_nodes import Document
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import Location
 
 MAX_DEPTH = 60
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -6,23 +6,22 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
+from ms_tune.diagnostics import KeyPath
+from ms_tune.dryrun.prepare import LoadedConfig
 from ms_tune.errors import ConfigError, MsTuneError, UsageError, reason_of
 from ms_tune.estimate.memory import Estimate, Outlook
 from ms_tune.records import Record
 from ms_tune.source.yaml import MAX_BYTES, MISSING, decode, source_of
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
+from ms_tune.workflows.check.config import InspectedConfig
 from ms_tune.workflows.check.result import Blame, MemoryDifference, StageVerdict, worst_stage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
-    from typing import Any
-
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.dryrun.prepare import LoadedConfig
-    from ms_tune.workflows.check.config import InspectedConfig
 
 _PATIENCE = 30.0  # timeout in seconds for git
 _MOST_KEYS = 64  # changed keys to revert one by one

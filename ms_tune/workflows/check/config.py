@@ -7,6 +7,7 @@ from pathlib import Path
 from shlex import join, quote
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects import LayerPlan
 from ms_tune.dryrun.prepare import LoadedConfig, limit_before, load_config
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import Dialect, SizeOrigin
@@ -15,6 +16,7 @@ from ms_tune.estimate.memory import Estimate, Outlook
 from ms_tune.estimate.parameters import count_parameters
 from ms_tune.fit.job import PlannedJob, read_job
 from ms_tune.job import Job, load_job
+from ms_tune.lint.result import LintReport
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
@@ -26,9 +28,7 @@ from ms_tune.workflows.check.result import Assumptions, Matter, Overview, Sizes,
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan
     from ms_tune.dryrun.task import Observer
-    from ms_tune.lint.result import LintReport
 
 _NAMES = ("model_type", "model_name", "type", "arch")
 _VERSIONED = ("check", "lint", "normalize-recompute")  # commands with the option --framework-version

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Mapping
 from itertools import groupby
+from typing import Any
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects.mindformers.read import has_whole_vocabulary, shards_accumulated_gradients
 from ms_tune.dialects.stage import with_prediction
 from ms_tune.dryrun.prepare import LoadedConfig, prepare_run
@@ -34,17 +36,14 @@ from ms_tune.planning.table import cells_of
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import short_gib
+from ms_tune.verdict.limit import Limit
 from ms_tune.workflows.check.result import Suggestion
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from numpy.typing import NDArray
 
-    from ms_tune.diagnostics import KeyPath
     from ms_tune.planning.costs import Costs
-    from ms_tune.verdict.limit import Limit
 
 
 def estimate_job(job: PlannedJob, limit: Limit, reserve_bytes: int) -> Estimate:

@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ms_tune.diagnostics import Fix, KeyPath, Severity
+from ms_tune.dryrun.request import Split
+from ms_tune.enums import SizeOrigin
 from ms_tune.errors import ExitCode
 from ms_tune.estimate.memory import Estimate, Outlook
 from ms_tune.records import Record
+from ms_tune.text import Message
 from ms_tune.verdict.outcome import Fit, Verdict
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.dryrun.request import Split
-    from ms_tune.enums import SizeOrigin
-    from ms_tune.text import Message
 
 
 class Subject(Record):

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune.dialects import LayerPlan
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
-from ms_tune.dialects.megatron.arguments import without_unset
+from ms_tune.dialects.megatron.arguments import ProgramArguments, without_unset
 from ms_tune.dialects.megatron.read import (
     SERVED,
     ArgumentReader,
@@ -22,7 +23,7 @@ from ms_tune.dialects.megatron.read import (
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.stage import StageLayer, stage_of
 from ms_tune.dryrun.prepare import limit_of_script
-from ms_tune.dryrun.request import CommandRequest, Pipeline, Split
+from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Pipeline, Split
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode, SizeOrigin
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.estimate.megatron import LoraAdapter, MegatronOptions, megatron_stage
@@ -50,9 +51,6 @@ from ms_tune.workflows.check.config import (
 from ms_tune.workflows.check.result import Assumptions, Overview, Sizes, StageVerdict, Subject
 
 if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan
-    from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.dryrun.request import DryrunRequest
     from ms_tune.dryrun.task import Observer
 
 

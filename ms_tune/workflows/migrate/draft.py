@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import BASE, key_at
 from ms_tune.facts.migration import Row, is_section, row_for, unset_rows
 from ms_tune.facts.models import ModelConfig, ModelFacts, facts_of
+from ms_tune.job import Job
+from ms_tune.job.script import ScriptJob
+from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
 from ms_tune.workflows.migrate.result import Added, Fate, KeyFate
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.job import Job
-    from ms_tune.job.script import ScriptJob
-    from ms_tune.source.yaml import SourceFile
 
 _LONGEST = 20_000  # maximum number of keys; more are refused
 

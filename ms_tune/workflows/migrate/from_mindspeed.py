@@ -8,21 +8,19 @@ lists, batch, optimizer and schedule are migrated. Sources: ``mindspeed_ms/core/
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ms_tune.diagnostics import KeyPath
+from ms_tune.dialects.convert_layers import Converted
+from ms_tune.dialects.megatron.arguments import ProgramArguments
 from ms_tune.dialects.megatron.placement import ARGUMENTS
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.normalize.convert import TargetDialect, convert_job, convert_script
+from ms_tune.text import Message
 from ms_tune.workflows.migrate.draft import MigrationDraft, apply_table, require_sequence_parallel, why
 from ms_tune.workflows.migrate.model import write_settings
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.dialects.convert_layers import Converted
-    from ms_tune.dialects.megatron.arguments import ProgramArguments
-    from ms_tune.text import Message
 
 _LISTS = ("num_layer_list", "recompute_config", "recompute", "select_recompute", "select_comm_recompute")
 # Keys of TP size and of sequence parallelism.

@@ -6,19 +6,16 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.result import DryrunResult, StageResult
 from ms_tune.dryrun.run import dryrun_job
+from ms_tune.dryrun.task import Observer
 from ms_tune.errors import UsageError
 from ms_tune.memory.diff import Surplus, find_surpluses
 from ms_tune.text import Message, msg
 from ms_tune.workflows.migrate.proof import count_parameters
-
-if TYPE_CHECKING:
-    from ms_tune.dryrun.request import DryrunRequest
-    from ms_tune.dryrun.result import DryrunResult, StageResult
-    from ms_tune.dryrun.task import Observer
-    from ms_tune.workflows.migrate.result import Migration
+from ms_tune.workflows.migrate.result import Migration
 
 _WEIGHTS, _STATE = "weights", "optimizer_state"
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ms_tune.diagnostics import KeyPath, Severity
 from ms_tune.dialects import PlanIssue
+from ms_tune.dialects.convert_layers import Converted
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import dynamic_kinds, list_model_keys
 from ms_tune.facts.migration import row_for, unread
 from ms_tune.facts.models import CORE_SWAP, LAYERS, MTP_LAYERS, UNKNOWN, is_legacy, model_of, names_of
 from ms_tune.normalize.convert import TargetDialect, convert_job
 from ms_tune.source.yaml import source_of
+from ms_tune.text import Message
 from ms_tune.workflows.migrate.draft import MigrationDraft, is_finite, is_off, why
 from ms_tune.workflows.migrate.write import nest_sections
-
-if TYPE_CHECKING:
-    from ms_tune.dialects.convert_layers import Converted
-    from ms_tune.text import Message
 
 _SECTION = ("model", "model_config")
 _NAMES = ("model_type", "architectures")

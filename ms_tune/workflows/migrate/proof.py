@@ -7,9 +7,10 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects import LayerPlan, LayerSpec
 from ms_tune.dialects.megatron.write import without_idle
 from ms_tune.dryrun.prepare import load_config, prepare_run
 from ms_tune.dryrun.request import DryrunRequest
@@ -24,13 +25,10 @@ from ms_tune.normalize.script import normalize_script
 from ms_tune.source.yaml import SourceFile, parse_source, source_of, yaml_text
 from ms_tune.text import msg
 from ms_tune.units import gib
+from ms_tune.workflows.migrate.draft import MigrationDraft
 from ms_tune.workflows.migrate.from_mindformers import global_batch
 from ms_tune.workflows.migrate.model import differing_fields, is_served
 from ms_tune.workflows.migrate.result import Fate, MigrationVerdict
-
-if TYPE_CHECKING:
-    from ms_tune.dialects import LayerPlan, LayerSpec
-    from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _SECONDS = 300
 _PROGRAM = "import sys; from mindformers.pynative.config import config; config.TrainConfig.load_from_yaml(sys.argv[1]); print('loaded')"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ms_tune.enums import Dialect
-    from ms_tune.text import Message
+from ms_tune.enums import Dialect
+from ms_tune.text import Message
 
 
 class Fate(str, Enum):

@@ -6,16 +6,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.source.edit import spell
 from ms_tune.source.yaml import SourceFile, nest_values
 from ms_tune.text import Language, Message, msg, render
+from ms_tune.workflows.migrate.draft import MigrationDraft
 from ms_tune.workflows.migrate.result import Fate, KeyFate
-
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import KeyPath
-    from ms_tune.workflows.migrate.draft import MigrationDraft
 
 _ORDER = (
     *("run_mode", "checkpoint", "training", "optimizer", "lr_scheduler", "parallelism", "recompute", "recompute_comm"),

@@ -11,13 +11,10 @@ import importlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import reads
-from .support import note, put_around
-
-if TYPE_CHECKING:
-    from .support import HookedProcess
+from .support import HookedProcess, note, put_around
 
 _MOST = 50  # places that are recorded
 _UNIQUE = ("sorted", "return_inverse", "return_counts", "dim")  # arguments after the tensor

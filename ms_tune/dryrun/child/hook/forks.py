@@ -15,12 +15,10 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from .support import put_around
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 MARKS = "forks"  # a folder of files, each named by a process ID
 USES = "MS_TUNE_USES"  # the variable with its path, for the code that marks processes

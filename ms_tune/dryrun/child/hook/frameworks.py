@@ -16,13 +16,10 @@ import math
 import os
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import bounds, finite_checks
-from .support import put_around, report
-
-if TYPE_CHECKING:
-    from .support import HookedProcess
+from .support import HookedProcess, put_around, report
 
 _DEVICES, _DEFAULT = "MS_TUNE_DEVICES", 8  # as set by the launcher; a node of Atlas 800T A2 has eight
 _ROLE = "MS_ROLE"

@@ -13,12 +13,9 @@ import contextlib
 import faulthandler
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .support import note, put_around, report
-
-if TYPE_CHECKING:
-    from .support import HookedProcess
+from .support import HookedProcess, note, put_around, report
 
 STUCK = "stuck.txt"  # not empty if a graph was stopped
 _PATIENCE = float(os.environ.get("MS_TUNE_GRAPH_PATIENCE", "60"))  # seconds; a step in simulation takes a few

@@ -16,10 +16,8 @@ import linecache
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from types import CodeType, FrameType
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 EXIT_CODE = 2
 _SUSPECT = 100  # rounds after which the values in the condition are compared

@@ -23,13 +23,11 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import ModuleType, TracebackType
+from typing import Any, NoReturn
 
 from . import forks, runtime, support
 from .support import RECORD, HookedProcess
-
-if TYPE_CHECKING:
-    from types import ModuleType, TracebackType
 
 FOLDER = "MS_TUNE_TRACES"  # the variable with the folder of all processes of a program
 PLAN = "MS_TUNE_LAUNCH"  # the variable with the plan for ``launchers/stand_in.py``, as JSON

@@ -12,15 +12,11 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from . import finite_checks, loops
-from .support import note, put_around
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from .support import HookedProcess
+from .support import HookedProcess, note, put_around
 
 _METHODS = ("_item", "_tolist", "asnumpy", "get_bytes")  # all other reads end in these
 # Operators whose result size depends on a tensor's values without an upper bound; the index of the first such argument.

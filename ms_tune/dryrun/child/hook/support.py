@@ -14,10 +14,8 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from types import ModuleType
+from typing import Any
 
 # The module after whose import a change is made, and the function of `frameworks` that makes it.
 _BY_MODULE = {
