@@ -6,12 +6,9 @@ Sources: ``_get_num_layers`` and ``_get_custom_num_layers`` of ``mindspeed_ms/le
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import accumulate
-from typing import Any, TypeAlias
 
 from ms_tune.dialects import FrameworkStop, stop
 from ms_tune.dialects.values import array_text, read_array
@@ -66,119 +63,17 @@ class CellPlan:
     comm: int
 
 
-# A scalar of such an array: bool represents numpy.bool_, int an integer, float numpy.float64.
-Number: TypeAlias = bool | int | float
+def read_counts(value: object) -> tuple[tuple[int, ...], list[int]]:
+    """Return the shape and the elements, row by row, of nested lists of counts.
 
-_STR = "<class 'numpy.dtypes.StrDType'>"
-_INT = "<class 'numpy.dtypes.Int64DType'>"
-_BOOL = "<class 'numpy.dtypes.BoolDType'>"
-_INT64 = 2**63
-_DIGITS = {bool: 5, int: 21, float: 32}  # characters of a number in an array of text
-_NO_BOOL_SUBTRACT = "numpy boolean subtract, the `-` operator, is not supported, use the bitwise_xor, the `^` operator, or the logical_xor function instead."
-
-
-@dataclass(frozen=True, slots=True)
-class CountArray:
-    """An emulated NumPy array: its shape, its elements row by row, and their type: bool, int, float, str or object."""
-
-    shape: tuple[int, ...]
-    items: tuple[Any, ...]
-    kind: type
-
-    def total(self) -> Any:  # noqa: ANN401 - a number, or any sum of objects
-        """Return the sum of all elements."""
-        if self.kind is str:
-            widths = [len(item) if isinstance(item, str) else _DIGITS[type(item)] for item in self.items]
-            width = max(1, *widths)  # NumPy's shortest text
-            stop(
-                "UFuncTypeError",
-                "ufunc 'add' did not contain a loop with signature matching types "
-                f"(dtype('<U{width}'), dtype('<U{width}')) -> None",
-            )
-        if not self.items:
-            return 0.0
-        if self.kind is bool:
-            return int(sum(self.items))
-        try:
-            return reduce(operator.add, self.items)
-        except TypeError as error:
-            stop("TypeError", str(error))
-
-    def all_at_least(self, minimum: int, *, strictly: bool = False) -> bool:
-        """Return whether every element is at least (or more than) ``minimum``."""
-        if self.kind is str:
-            name = "greater" if strictly else "greater_equal"
-            stop(
-                "UFuncTypeError",
-                f"ufunc '{name}' did not contain a loop with signature matching types ({_STR}, {_INT}) -> {_BOOL}",
-            )
-        compare = operator.gt if strictly else operator.ge
-        try:
-            # NumPy compares every element, even after the result is known.
-            return all([compare(item, minimum) for item in self.items])  # noqa: C419
-        except TypeError as error:
-            stop("TypeError", str(error))
-
-    def text(self) -> str:
-        """Return ``str`` of the array."""
-        return array_text(self.shape, self.items if self.kind is int else _words(self.items))
-
-
-def _words(items: tuple[Any, ...]) -> list[str]:
-    """Format the elements like NumPy: decimal points aligned, no trailing zero."""
-    words = [str(item).removesuffix("0") if str(item).endswith(".0") else str(item) for item in items]
-    decimals = max(len(word.partition(".")[2]) for word in words)
-    return [word + " " * (decimals - len(word.partition(".")[2])) if "." in word else word for word in words]
-
-
-def count_array(value: object) -> CountArray:
-    """Return ``numpy.array(value)`` of a list."""
+    The framework makes a NumPy array of them. Anything but whole numbers stops it sooner or later: here as soon as it is
+    read, with the error for fractions.
+    """
     shape, items = read_array(value)
-    kind = _kind(items)
-    if kind is float:
-        items = [float(item) if isinstance(item, (int, float)) else item for item in items]
-    elif kind is int:
-        items = [int(item) if isinstance(item, int) else item for item in items]
-    return CountArray(shape, tuple(items), kind)
-
-
-def _kind(items: list[object]) -> type:
-    kinds = {type(item) for item in items}
-    if not kinds:
-        return float
-    if not kinds <= {bool, int, float, str}:
-        return object
-    numbers = [item for item in items if isinstance(item, int)]
-    if any(not -_INT64 <= number < 2 * _INT64 for number in numbers):
-        return object
-    if any(number >= _INT64 for number in numbers) and any(number < _INT64 for number in numbers):
-        # Neither of the two integer types can represent them all.
-        kinds.add(float)
-    for kind in (str, float, int):
-        if kind in kinds:
-            return kind
-    return bool
-
-
-def add(one: Number, other: Number) -> Number:
-    """Return ``one + other``: two bools stay a bool, so True + True is True."""
-    if isinstance(one, bool) and isinstance(other, bool):
-        return one or other
-    return one + other
-
-
-def subtract(one: Number, other: Number) -> Number:
-    """Return ``one - other``."""
-    if isinstance(one, bool) and isinstance(other, bool):
-        stop("TypeError", _NO_BOOL_SUBTRACT)
-    return one - other
-
-
-def as_count(number: Number) -> int:
-    """Return the number of iterations of ``range(number)``."""
-    if isinstance(number, float):
-        stop("TypeError", "'numpy.float64' object cannot be interpreted as an integer")
-    return max(int(number), 0)
+    if odd := [item for item in items if not isinstance(item, int)]:
+        kind = "numpy.float64" if isinstance(odd[0], float) else type(odd[0]).__name__
+        stop("TypeError", f"'{kind}' object cannot be interpreted as an integer")
+    return shape, [int(item) for item in items if isinstance(item, int)]
 
 
 class LayerPlacer:
@@ -191,7 +86,7 @@ class LayerPlacer:
         self.layout = (
             (1,) if inputs.stages == 1 else (self.columns,) if inputs.chunks is None else (inputs.chunks, self.columns)
         )
-        self._placed: tuple[list[Number], list[Number]] | FrameworkStop | None = None
+        self._placed: tuple[list[int], list[int]] | FrameworkStop | None = None
         self._shown = ""
         # Checked first: a typing error in the number of stages must not create too many cells.
         self._cells = (
@@ -213,7 +108,7 @@ class LayerPlacer:
         if self._inputs.chunks is not None and self._inputs.stages == 1:
             stop("RuntimeError", "pipeline-model-parallel size should be greater than 1 with interleaved schedule")
 
-    def place_cell(self, chunk: int, stage: int, log: list[str]) -> tuple[Number, int]:
+    def place_cell(self, chunk: int, stage: int, log: list[str]) -> tuple[int, int]:
         """Return the number of layers of a cell and its first layer (``_get_num_layers``)."""
         inputs = self._inputs
         if self._too_few():
@@ -241,34 +136,32 @@ class LayerPlacer:
         if self._shown:
             where = f"pp_rank:{column}" if inputs.chunks is None else f"vpp_rank:{chunk}, pp_rank:{column}"
             log.append(f"Custom num layer list is {self._shown}. Num_layers in {where} is {counts[place]}.")
-        return counts[place], int(firsts[place])
+        return counts[place], firsts[place]
 
-    def _place_all(self) -> tuple[list[Number], list[Number]]:
+    def _place_all(self) -> tuple[list[int], list[int]]:
         inputs = self._inputs
         if inputs.num_layer_list:
-            array = self._custom(inputs.num_layer_list)
-            counts: list[Number] = list(array.items)
-            self._shown = array.text()
+            counts = self._custom(inputs.num_layer_list)
         else:
             counts = []
             for share in divide(inputs.layers, inputs.rows):
                 counts += divide(share, self.columns)
         return counts, [0, *accumulate(counts)][:-1]
 
-    def _custom(self, value: Sequence[object]) -> CountArray:
+    def _custom(self, value: Sequence[object]) -> list[int]:
         layers = self._inputs.layers
-        array = count_array(value)
-        total = array.total()
-        if total != layers:
+        shape, counts = read_counts(value)
+        if sum(counts) != layers:
             stop(
                 "ValueError",
-                f"The number of model layers is {layers}, but the sum of num_layer_list  {value} is {total}.",
+                f"The number of model layers is {layers}, but the sum of num_layer_list  {value} is {sum(counts)}.",
             )
-        if not array.all_at_least(0, strictly=True):
-            stop("ValueError", f"All elements of num_layer_list should be larger than 0, but got {array.text()}.")
-        if array.shape != self.layout:
-            stop("ValueError", f"The shape of num_layer_list {array.shape} must equal to pp_layout {self.layout}")
-        return array
+        self._shown = array_text(shape, counts)
+        if min(counts) <= 0:
+            stop("ValueError", f"All elements of num_layer_list should be larger than 0, but got {self._shown}.")
+        if shape != self.layout:
+            stop("ValueError", f"The shape of num_layer_list {shape} must equal to pp_layout {self.layout}")
+        return counts
 
 
 def divide(layers: int, parts: int) -> list[int]:

@@ -13,17 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan, LayerSpec, failure_of, failure_problem, stop
 from ms_tune.dialects.mindspeed_ms.ignored import find_ignored
-from ms_tune.dialects.mindspeed_ms.placement import (
-    CellPlan,
-    CountArray,
-    LayerPlacer,
-    MindSpeedInputs,
-    Number,
-    add,
-    as_count,
-    count_array,
-    subtract,
-)
+from ms_tune.dialects.mindspeed_ms.placement import CellPlan, LayerPlacer, MindSpeedInputs, read_counts
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import Message, msg
 
@@ -41,7 +31,7 @@ def normalize_mindspeed_ms(inputs: MindSpeedInputs) -> LayerPlan:
     placer = LayerPlacer(inputs)
     recompute = CellRecompute(inputs, placer)
     failures: list[tuple[str, tuple[int, int], FrameworkStop]] = []
-    counts: dict[tuple[int, int], Number] = {}
+    counts: dict[tuple[int, int], int] = {}
     plans: dict[tuple[int, int], CellPlan] = {}
     log: list[str] = []
     for chunk, stage in placer.cells():
@@ -56,9 +46,7 @@ def normalize_mindspeed_ms(inputs: MindSpeedInputs) -> LayerPlan:
             failures.append((step, (chunk, stage), error))
     placement = None
     if len(counts) == len(placer.cells()):
-        placement = tuple(
-            tuple(int(counts[chunk, stage]) for stage in range(inputs.stages)) for chunk in range(inputs.rows)
-        )
+        placement = tuple(tuple(counts[chunk, stage] for stage in range(inputs.stages)) for chunk in range(inputs.rows))
     if failures:
         step, _, first_stop = failures[0]
         problem = failure_problem(step, FRAMEWORK, first_stop, _remark(inputs, failures, len(placer.cells())))
@@ -134,22 +122,21 @@ class CellRecompute:
 
     def __init__(self, inputs: MindSpeedInputs, placer: LayerPlacer) -> None:
         self._inputs, self._placer = inputs, placer
-        self._kinds: dict[str, CountArray] | FrameworkStop | None = None
+        self._kinds: dict[str, list[int]] | FrameworkStop | None = None
 
-    def plan_cell(self, chunk: int, stage: int, count: Number, first: int, log: list[str]) -> CellPlan:
+    def plan_cell(self, chunk: int, stage: int, count: int, first: int, log: list[str]) -> CellPlan:
         """Return the recomputation of a cell's layers (``ParallelTransformer.__init__``)."""
         inputs = self._inputs
         full, select, comm = (0, 0, 0) if inputs.recompute_config is None else self._listed(chunk, stage, count, log)
-        layers = as_count(count)
         if inputs.recompute_config is None and inputs.granularity == "full" and inputs.method and inputs.full_layers:
             # With "uniform" the number is the size of groups, each recomputed as one: all layers are included.
-            full = layers if inputs.method == "uniform" else min(layers, inputs.full_layers)
-        full = min(full, layers)
-        rest = layers - full
+            full = count if inputs.method == "uniform" else min(count, inputs.full_layers)
+        full = min(full, count)
+        rest = count - full
         # The layers are copied from templates that are created before the lists reset the granularity.
         every = inputs.select or inputs.granularity == "selective"
         cell = CellPlan(
-            count=layers,
+            count=count,
             first=first,
             full=full,
             select=rest if every else min(select, rest),
@@ -165,7 +152,7 @@ class CellRecompute:
         if inputs.flash_attention and inputs.experts > 1 and (cell.select or everywhere):
             stop("AttributeError", "The 'MoELayer' object has no attribute 'act_func'.")
 
-    def _listed(self, chunk: int, stage: int, count: Number, log: list[str]) -> tuple[int, int, int]:
+    def _listed(self, chunk: int, stage: int, count: int, log: list[str]) -> tuple[int, int, int]:
         """Return the lists' counts for a cell (``_get_recompute_nums``), with the framework's checks and log line."""
         inputs = self._inputs
         if self._kinds is None:
@@ -178,9 +165,9 @@ class CellRecompute:
         # With a separate embedding stage, the first stage has index -1 and uses the last stage's value.
         column = 0 if inputs.stages == 1 else stage - 1 if inputs.standalone else stage
         place = chunk * self._placer.columns + column % self._placer.columns
-        full, select, comm = (self._kinds[kind].items[place] if kind in self._kinds else 0 for kind in KINDS)
+        full, select, comm = (self._kinds[kind][place] if kind in self._kinds else 0 for kind in KINDS)
         for name, extra in ((KINDS[2], comm), (KINDS[1], select)):
-            if add(extra, full) > count:
+            if extra + full > count:
                 stop(
                     "ValueError",
                     f"Recompute layers must less or equal num layers, but got {name}_layers {extra} + "
@@ -191,30 +178,12 @@ class CellRecompute:
             f"{where}, full_recompute_layers is {full}, select_recompute_layers is {select}, "
             f"select_comm_recompute_layers is {comm}"
         )
-        self._check_ranges(count, full, select, comm)
-        return int(full), int(select), int(comm)
+        return full, select, comm
 
-    def _checked(self, kind: str) -> CountArray:
-        array = count_array((self._inputs.recompute_config or {})[kind])
-        if not array.all_at_least(0):
+    def _checked(self, kind: str) -> list[int]:
+        shape, counts = read_counts((self._inputs.recompute_config or {})[kind])
+        if min(counts, default=0) < 0:
             stop("ValueError", "recompute_num_array has element < 0")
-        if array.shape != self._placer.layout:
-            stop(
-                "ValueError",
-                f"The shape of recompute_num_list {array.shape} must equal to pp_layout {self._placer.layout}",
-            )
-        return array
-
-    def _check_ranges(self, count: Number, full: Number, select: Number, comm: Number) -> None:
-        """Check the counts as used layer by layer; non-integers can get this far."""
-        if full != 0 and full < 1:
-            kind = "float64" if isinstance(full, float) else "int64"
-            stop(
-                "ValueError",
-                f"The 'recompute_num_layers' must be in range of [1, {self._inputs.layers}], but got {full} with "
-                f"type '{kind}'.",
-            )
-        both = min(select, comm)
-        more = subtract(comm, select)
-        for number in (full, both, more, subtract(subtract(subtract(count, both), more), full)):
-            as_count(number)
+        if shape != self._placer.layout:
+            stop("ValueError", f"The shape of recompute_num_list {shape} must equal to pp_layout {self._placer.layout}")
+        return counts
