@@ -1,7 +1,8 @@
-"""Test starting and watching a process, which must never be left running."""
+"""Test starting and watching processes: none is left running, and each leaves a record."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.dryrun import launcher
+from ms_tune.dryrun import launcher, supervisor
 from ms_tune.dryrun.launcher import LOG
+from ms_tune.dryrun.processes import SourceOperation, killed_forks, processes_of, unhooked_in
 from ms_tune.errors import RunError
 from tests.dryrun.launching import hear_signals, ignore_signals, run_child
 
@@ -199,3 +201,245 @@ def test_the_real_child_dies_with_an_ms_tune_that_is_killed_outright(tmp_path: P
     assert parent.wait(PATIENCE) == -signal.SIGKILL
     wait_for(lambda: not runs(child))
     assert not runs(child)
+
+
+RECORD = {"pid": 11, "arguments": ["train.py"], "ended": True, "reads": [], "bounds": []}
+
+
+def write_record(folder: Path, **facts: object) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "process.json").write_text(json.dumps({**RECORD, **facts}), encoding="utf-8")
+    return folder
+
+
+def test_of_several_each_has_a_folder_and_its_lines_of_the_log(tmp_path: Path) -> None:
+    write_record(tmp_path)
+    own = tmp_path / "worker.log"
+    own.write_bytes(b"[ERROR] CORE(33,abc): one of its own\n")
+    write_record(tmp_path / "process_10", pid=33, log=str(own))
+    write_record(tmp_path / "process_2", pid=22, ended=False)
+    (tmp_path / "memory_block.csv").write_text("trace of the first\n")
+    (tmp_path / LOG).write_bytes(
+        b"of nobody\n[WARNING] ME(11:140,MainProcess): one\nmore of one\n[ERROR] DEVICE(22,7f): two\n[INFO] (44,x): gone\n"
+    )
+    processes = processes_of(tmp_path)
+    assert [(process.folder.name, process.pid) for process in processes] == [
+        ("process_1", 11),
+        ("process_2", 22),
+        ("process_10", 33),
+    ]
+    assert (tmp_path / "process_1/memory_block.csv").read_text() == "trace of the first\n"
+    assert not (tmp_path / "memory_block.csv").exists()
+    logs = [(process.folder / LOG).read_bytes() for process in processes]
+    assert logs[0] == b"[WARNING] ME(11:140,MainProcess): one\nmore of one\n"
+    assert logs[1] == b"[ERROR] DEVICE(22,7f): two\n"
+    assert logs[2] == own.read_bytes()
+
+
+def test_a_loop_that_was_stopped(tmp_path: Path) -> None:
+    loop = {"file": "train.py", "line": 9, "how": "while"}
+    assert processes_of(write_record(tmp_path / "a", endless=loop))[0].endless == SourceOperation(
+        "train.py", 9, "while"
+    )
+    graph = write_record(tmp_path / "b", graph_loops=[loop])
+    assert processes_of(graph)[0].endless is None
+    (graph / "stuck.txt").write_text("stuck")
+    assert processes_of(graph)[0].endless == SourceOperation("train.py", 9, "while")
+
+
+def test_what_a_process_shows_of_its_end(tmp_path: Path) -> None:
+    (process,) = processes_of(write_record(tmp_path, failed="ValueError: " + "x" * 1000, forked_bytes=-5))
+    assert (process.failed, process.forked_bytes) == ("ValueError: " + "x" * 288, 0)
+
+
+def test_processes_that_reported_nothing_are_known_by_the_log(tmp_path: Path) -> None:
+    write_record(tmp_path)
+    line = (
+        "[WARNING] PRE_ACT({},7f,python):2026 [mem_tracker.cc:551] DumpMemoryBlock] memory block csv path : {}/m.csv.\n"
+    )
+    (tmp_path / LOG).write_text("".join(line.format(pid, tmp_path) for pid in (11, 12, 13, 12)), encoding="utf-8")
+    (tmp_path / "forked.txt").write_text("13\n", encoding="ascii")
+    assert unhooked_in(tmp_path, processes_of(tmp_path)) == (12,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1]",
+        "{}",
+        '{"pid": "x", "arguments": [], "ended": true}',
+        '{"pid": 1, "arguments": 3, "ended": true}',
+        '{"pid": 1, "arguments": [], "ended": true, "reads": [{"file": "a"}]}',
+        '{"pid": 1, "arguments": [], "ended": true, "endless": {"file": "a", "line": "b"}}',
+        " " * (1 << 20) + json.dumps(RECORD),
+    ],
+)
+def test_a_record_that_a_program_spoilt_shows_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "process.json").write_text(text, encoding="utf-8")
+    assert processes_of(tmp_path) == ()
+
+
+def test_marks_of_forked_processes_that_stay_are_found(tmp_path: Path) -> None:
+    write_record(tmp_path, pid=1)
+    (tmp_path / "forks").mkdir()
+    (tmp_path / "forked.txt").touch()
+    for name in ("31", "4", "not-a-number"):
+        (tmp_path / "forks" / name).touch()
+    write_record(tmp_path / "process_2", pid=2)
+    found = processes_of(tmp_path)
+    assert [(process.pid, pid) for process, pid in killed_forks(found)] == [(1, 31), (1, 4)]
+
+
+def test_programs_one_after_the_other_in_one_process_have_their_own_lines(tmp_path: Path) -> None:
+    first = "[WARNING] ME(7,0): of the first\nmore of it\n"
+    (tmp_path / "log.txt").write_text(f"{first}[WARNING] ME(7,0): of the second\n", "utf-8")
+    write_record(tmp_path, pid=7)
+    write_record(tmp_path / "process_2", pid=7, log_from=len(first))
+    logs = [(process.folder / "log.txt").read_text("utf-8") for process in processes_of(tmp_path)]
+    assert logs == [first, "[WARNING] ME(7,0): of the second\n"]
+
+
+# Writes its number, leaves its session, and stays: a daemon as `msrun --join=False` leaves them.
+DAEMON = """
+import os, sys, time
+if os.fork():
+    while not (os.path.exists("pid") and open("pid").read().endswith("\\n")):
+        time.sleep(0.01)  # a failed program's processes are ended at once, this one before it has told its number
+    sys.exit({code})
+os.setsid()
+if os.fork():
+    os._exit(0)
+with open("pid", "w") as file:
+    file.write(str(os.getpid()) + "\\n")
+{first}
+time.sleep(600)
+"""
+
+
+def begin(folder: Path, *command: str) -> subprocess.Popen[bytes]:
+    program = [sys.executable, "-I", "-S", str(Path(supervisor.__file__)), str(os.getpid()), *command]
+    return subprocess.Popen(program, cwd=folder, start_new_session=True)
+
+
+def daemon(folder: Path) -> int:
+    pid = folder / "pid"
+    wait_for(lambda: pid.is_file() and pid.read_text().endswith("\n"))
+    return int(pid.read_text())
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGXFSZ, signal.SIGPIPE])
+def test_the_signal_is_the_programs(tmp_path: Path, sign: signal.Signals) -> None:
+    """Python ignores SIGXFSZ and SIGPIPE; the programs that it starts must not."""
+    assert begin(tmp_path, "bash", "-c", f"ulimit -c 0; kill -{int(sign)} $$").wait(60) == -sign
+
+
+def test_a_parent_that_ignores_its_childrens_ends(tmp_path: Path) -> None:
+    """A Ray worker ignores them; programs inherit ignored signals."""
+    previous = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        running = begin(tmp_path, sys.executable, "-c", "open('here', 'w').close(); raise SystemExit(7)")
+        wait_for(lambda: (tmp_path / "here").exists() and not runs(running.pid))
+    finally:
+        signal.signal(signal.SIGCHLD, previous)
+        running.wait(60)
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    assert begin(tmp_path, "no-such-program").wait(60) == 127
+
+
+@pytest.mark.slow
+def test_one_that_ignores_the_polite_signal_is_ended_too(tmp_path: Path) -> None:
+    first = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    running = begin(tmp_path, sys.executable, "-c", DAEMON.format(code=3, first=first))
+    pid = daemon(tmp_path)
+    assert running.wait(60) == 3
+    assert not runs(pid)
+
+
+@pytest.mark.slow
+def test_a_daemon_that_uses_mindspore_is_waited_for(tmp_path: Path) -> None:
+    """Its memory maps name the library; here a file with that name is mapped."""
+    library = tmp_path / "libmindspore_made_up.so"
+    library.write_bytes(b"x" * 4096)
+    first = (
+        f"import mmap; kept = mmap.mmap(os.open({str(library)!r}, os.O_RDONLY), 0, prot=mmap.PROT_READ)\n"
+        "time.sleep(2.5)\nopen('done', 'w').close()\nos._exit(0)"
+    )
+    running = begin(tmp_path, sys.executable, "-c", DAEMON.format(code=0, first=first))
+    assert running.wait(60) == 0
+    assert (tmp_path / "done").is_file()
+
+
+# A supervisor whose searches find no process, which can happen: the parent of a process ends while /proc is read.
+BLIND = """
+import os, sys
+from ms_tune.dryrun import supervisor
+looks, look = [], supervisor._list_descendants
+supervisor._list_descendants = lambda: look() if len(looks) >= {blind} else looks.append(None) or iter(())
+supervisor.main(os.getppid(), sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("code", "ends"), [(0, True), (3, False)])
+def test_a_look_that_finds_nobody_is_not_believed(tmp_path: Path, *, code: int, ends: bool) -> None:
+    first = "time.sleep(2.0)\nopen('done', 'w').close()\nos._exit(0)" if ends else ""
+    program = [sys.executable, "-c", DAEMON.format(code=code, first=first)]
+    running = subprocess.Popen([sys.executable, "-c", BLIND.format(blind=6), *program], cwd=tmp_path)
+    pid = daemon(tmp_path)
+    assert running.wait(60) == code
+    assert not runs(pid)
+    assert (tmp_path / "done").is_file() == ends
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("first", "left"),
+    [
+        ('os.mkdir("offload")', False),
+        ('os.mkdir("offload"); open("offload/data", "w").close()', True),
+    ],
+)
+def test_when_ms_tune_is_killed_nothing_is_left(tmp_path: Path, first: str, *, left: bool) -> None:
+    """Here a process of the test replaces ms-tune and is killed; MindSpore creates that folder."""
+    code = (
+        "import os, subprocess, sys\n"
+        f"subprocess.Popen([sys.executable, '-I', '-S', {str(Path(supervisor.__file__))!r}, str(os.getpid()),"
+        f" sys.executable, '-c', {DAEMON.format(code=0, first=first)!r}], start_new_session=True)\n"
+        "import time; time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
+    try:
+        pid = daemon(tmp_path)
+        wait_for((tmp_path / "offload").is_dir)
+        wait_for(lambda: runs(pid))
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_for(lambda: not runs(pid))
+    wait_for(lambda: (tmp_path / "offload").exists() is left)
+    time.sleep(0.3)
+    assert (tmp_path / "offload").exists() is left
+
+
+@pytest.mark.slow
+def test_when_the_supervisor_is_killed_nothing_is_left(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", DAEMON.format(code=0, first="")]
+    folder = tmp_path / "rank_0"
+    folder.mkdir()
+    command = [sys.executable, "-I", "-S", str(Path(supervisor.__file__)), str(os.getpid()), *program]
+    environment = {**os.environ, launcher.TRACES: str(folder)}
+    running = launcher.start_program(launcher.ChildProcess(command, environment, folder, 60.0, working_folder=tmp_path))
+    pid = daemon(tmp_path)
+    os.kill(running.process.pid, signal.SIGKILL)
+    wait_for(lambda: running.end_if_over() is not None)
+    wait_for(lambda: not runs(pid))
+
+
+def test_a_parent_that_is_gone_already_is_noticed(tmp_path: Path) -> None:
+    program = [sys.executable, "-I", "-S", str(Path(supervisor.__file__)), "1000000000", "touch", "made"]
+    assert subprocess.run(program, cwd=tmp_path, check=False, timeout=60).returncode == 1
+    time.sleep(0.1)
+    assert not (tmp_path / "made").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ms_tune.cli.main import main
-from tests.source.test_recognise_foreign import FOREIGN
+from tests.source.test_recognise import FOREIGN
 
 TORCHRUN = """
 export ASCEND_LAUNCH_BLOCKING=1

@@ -1,17 +1,30 @@
-"""Check that the model's own class supplies the settings that a config omits."""
+"""Test what a config leaves to the model's class, the modules of a legacy layer, and lists written as text."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ms_tune.dialects import FrameworkStop
+from ms_tune.dialects.mindformers.placement import RecomputeInputs
+from ms_tune.dialects.mindspeed_ms.read import MAX_DEPTH, MAX_TEXT, TextTooBigError, literal_list
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
-from tests.jobs import dynamic_plan, static_plan
+from tests.jobs import dynamic_plan, known_layers, static_plan
+from tests.normalize.conversion_cases import source_of
+
+if TYPE_CHECKING:
+    from ms_tune.dialects.operators import LayerModel
+
 
 _DYNAMIC = """\
 parallelism: {{data_parallel_shard: 8}}
@@ -97,3 +110,69 @@ model: {{model_config: {{type: LlamaConfig, num_layers: 4}}}}
         plan = static_plan(parse_source(text.format(mode=mode), Path("a.yaml")), "1.9")
         assert plan.placement == placement
         assert ("not-split" in {problem.id for problem in plan.problems}) == (mode == 0)
+
+
+def layers(architecture: str, **settings: object) -> LayerModel | None:
+    model = {"arch": {"type": architecture}, "model_config": {"num_layers": 2, **settings}}
+    return known_layers(source_of({"model": model}), RecomputeInputs(layers=2))
+
+
+@pytest.mark.parametrize("joined", [True, False, None])
+@pytest.mark.parametrize("flash", [True, False, None])
+def test_two_switches_of_llama(flash: object, joined: object) -> None:
+    written = {"use_flash_attention": flash, "qkv_concat": joined}
+    found = layers("LlamaForCausalLM", **{name: value for name, value in written.items() if value is not None})
+    assert found is not None
+    if joined is True and not flash:
+        assert found.tree(0) is None  # its structure is not in the trees
+        return
+    tree = found.tree(0)
+    assert tree is not None
+    names = {name for path in tree.paths() for name in path.split(".")}
+    assert ("flash_attention" in names) is (flash is True)
+    assert ("w_qkv" in names, "wq" in names) == (joined is True, joined is not True)
+
+
+LITERALS = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=3)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.tuples(inner), st.dictionaries(st.integers(), inner, max_size=2)),
+    max_leaves=10,
+)  # fmt: skip
+
+
+def outcome(make: Callable[[], object]) -> object:
+    """Return the result, or the name of the exception."""
+    try:
+        return make()
+    except FrameworkStop as stop:
+        return stop.exception
+    except (ValueError, TypeError, SyntaxError) as error:
+        return type(error).__name__
+
+
+@given(st.one_of(LITERALS.map(repr), st.text("[]()1,-' a", max_size=12)))
+def test_it_is_what_python_makes_of_it(text: str) -> None:
+    assert outcome(lambda: literal_list(text)) == outcome(lambda: list(ast.literal_eval(text)))
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond"),
+    [
+        ("[" * MAX_DEPTH + "]" * MAX_DEPTH, "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1)),
+        ("[{1: ()}]" + " " * 100, "[{1: (" * 17 + ")}]" * 17),
+        ("[[], " + "[], " * 100 + "]", "[" * 60),
+        ("[1]" + " " * (MAX_TEXT - 3), "[1]" + " " * (MAX_TEXT - 2)),
+    ],
+    ids=["brackets", "of all kinds", "side by side", "length"],
+)
+def test_bounds(within: str, beyond: str) -> None:
+    assert literal_list(within) == list(ast.literal_eval(within))
+    with pytest.raises(TextTooBigError):
+        literal_list(beyond)
+
+
+def test_signs_nest_as_brackets_do() -> None:
+    with pytest.raises(FrameworkStop):
+        literal_list("[" + "- " * 49 + "1]")
+    with pytest.raises(TextTooBigError):
+        literal_list("[" + "- " * 50 + "1]")

@@ -1,29 +1,33 @@
-"""Test conversions of complete configs: names are those of the target's model, and lost parts are reported with their layers."""
+"""Test conversions of complete and of arbitrary configs: names are those of the target's model, and lost parts are reported."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from yaml import YAMLError
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects.mindformers.operators import find
+from ms_tune.dialects.mindformers.placement import KEYS
 from ms_tune.dialects.operators import topmost
 from ms_tune.enums import Dialect, RecomputeMode
-from ms_tune.errors import UnsupportedError, UsageError
+from ms_tune.errors import MsTuneError, UnsupportedError, UsageError
 from ms_tune.facts.models import counterpart
 from ms_tune.facts.query import release_for, served
 from ms_tune.normalize.convert import LayerAct, target_of
 from ms_tune.source.yaml import SourceFile, parse_source
 from ms_tune.text import Language, render
 from tests.jobs import convert_source, normalize_source
-from tests.normalize.conversion_cases import DYNAMIC, STATIC, Case, config_of, random_case, trees_of
+from tests.normalize.conversion_cases import DYNAMIC, STATIC, Case, config_of, random_case, source_of, trees_of
+from tests.oracle import cases, mindspeed_cases, pynative_cases
 
 if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan, LayerSpec
     from ms_tune.dialects.convert_layers import Converted
+
 
 NEWEST = served(Dialect.MINDFORMERS_PYNATIVE)[-1]
 LLAMA = r"""
@@ -272,3 +276,56 @@ def test_a_difference_in_swap_names_what_is_moved() -> None:
     act = LayerAct((1, 0), full=True, names=names, swaps=frozenset({("mlp", 1), ("", 2)}))
     assert act.describe(None) == "stage 1, chunk 0; full; comm mlp; swap *@2, mlp@1"
     assert act.describe(act._replace(swaps=frozenset({("", 2)}))) == "full; swap mlp@1"
+
+
+def wild(random: Random, dialect: str) -> dict[str, Any]:
+    """Return a config like those of the comparisons with the frameworks' code, valid or not."""
+    if dialect == "mindspeed-ms":
+        return {"training_config": {}, **mindspeed_cases.random_config(random)}
+    if dialect == "mindformers-pynative":
+        config, layers, ahead = pynative_cases.random_config(random, "2.1")
+        named = {"num_layers": layers, "mtp_num_layers": ahead, "model_type": random.choice(("qwen3", "own"))}
+        return {"training": {"steps": 1}, **config, "model": named}
+    inputs = cases.random_case(random)
+    model: dict[str, Any] = {"num_layers": inputs.layers, "offset": inputs.offset}
+    if inputs.interleave_num is not None:
+        model["pp_interleave_num"] = inputs.interleave_num
+    return {
+        "run_mode": "train",
+        "use_legacy": inputs.legacy,
+        "parallel": {
+            "pipeline_config": {"pipeline_interleave": inputs.interleave, "pipeline_scheduler": inputs.scheduler}
+        },
+        "parallel_config": {"pipeline_stage": inputs.stages, "micro_batch_num": inputs.micro_batches},
+        "model": {"arch": {"type": random.choice(("LlamaForCausalLM", "Own"))}, "model_config": model},
+        "recompute_config": dict(zip(KEYS, inputs.values, strict=True)),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", DIALECTS)
+@pytest.mark.parametrize("start", DIALECTS)
+def test_any_plan_is_kept_or_said_to_be_lost(start: str, to: str) -> None:
+    kept = 0
+    for seed in range(60):
+        random = Random(seed)  # noqa: S311 - reproducible
+        try:
+            source = source_of(wild(random, start))
+        except (MsTuneError, YAMLError):
+            continue  # values that YAML cannot represent
+        try:
+            converted = convert_source(source, to)
+        except MsTuneError:
+            continue
+        for problem in converted.problems:
+            assert all(render(problem.message, language) for language in Language)
+        if any(problem.severity is Severity.ERROR for problem in converted.problems):
+            continue
+        before = normalize_source(source)
+        after = normalize_source(config_of(converted.values, to, {}))
+        assert after.failure is None, (seed, after.failure)
+        full = [layer.recompute is RecomputeMode.FULL for layer in before.layers]
+        count = min(len(full), len(after.layers))
+        assert [layer.recompute is RecomputeMode.FULL for layer in after.layers[:count]] == full[:count], seed
+        kept += 1
+    assert kept > 4

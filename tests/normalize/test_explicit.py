@@ -1,4 +1,4 @@
-"""Test explicit lists of the dynamic-graph dialects; those of the static graph are in ``test_edits.py``."""
+"""Test explicit lists of the dynamic-graph dialects; those of the static graph are in ``test_write.py``."""
 
 from __future__ import annotations
 

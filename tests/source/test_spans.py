@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from ms_tune.diagnostics import KeyPath, TextEdit
 from ms_tune.enums import ChangeKind
+from ms_tune.errors import ConfigError
+from ms_tune.source import yaml_nodes
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits, overlap, same_data, spell
 from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import SourceFile, load_source, parse_source
@@ -185,3 +187,17 @@ def test_every_key_of_real_configs_can_be_set_or_is_refused() -> None:
             assert [a == b for a, b in zip(old, new, strict=True)].count(False) == 1
             made += 1
     assert made > 500
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("".join(f"k{number}: 1\n" for number in range(60)), "config.too-many-written"),
+        ("a: &a [1, 2, 3, 4, 5, 6, 7, 8, 9]\n" + "".join(f"k{n}: *a\n" for n in range(9)), "config.too-many"),
+    ],
+)
+def test_the_reason_is_the_right_one(text: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_nodes, "MAX_VALUES", 50)
+    with pytest.raises(ConfigError) as caught:
+        parse_source(text, Path("a.yaml"))
+    assert caught.value.message.id == reason

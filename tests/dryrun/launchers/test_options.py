@@ -1,17 +1,27 @@
-"""Test the options of launchers: their own tables, and their refusals."""
+"""Test the options of launchers and of dryrun with scripts: tables, refusals, ``--python`` and ``--check``."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ms_tune.cli.main import main
+from ms_tune.dryrun import command as room
+from ms_tune.dryrun import machine as check
+from ms_tune.dryrun.cann_sim.environment import Backend, Cann, MindSpore, find_mindspore
 from ms_tune.dryrun.child.hook.process import launcher_of
 from ms_tune.dryrun.launchers.arguments import MSRUN, TORCHRUN, LauncherCall, parse_launcher
 from ms_tune.errors import UsageError
 from ms_tune.facts.query import load
+from tests.dryrun.test_stack import PARTS, llm, package
 
 MODULES = {**load("launchers")["modules"], **load("launchers")["other_modules"]}
 
@@ -154,3 +164,183 @@ def test_sentences_that_are_to_be_replaced_are_one_word(tmp_path: Path, monkeypa
     (tmp_path / "master").touch()
     assert parse_launcher("msrun", line.split(), {}).program == "master"
     assert parse_launcher("msrun", ["--worker_num", "8", "run", "--x", "y.py"], {}).program == "run"
+
+
+def interpreter(folder: Path, prints: str) -> str:
+    """Write a program that replaces an interpreter: it records its use and prints a fixed answer."""
+    path = folder / "python-of-mine"
+    path.write_text(f"#!/bin/sh\n{prints}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_another_interpreter_is_asked_for_its_mindspore(tmp_path: Path) -> None:
+    python = interpreter(tmp_path, 'echo noise; echo \'["2.7.1", "/env/mindspore"]\'')
+    assert find_mindspore(python) == MindSpore("2.7.1", Path("/env/mindspore"))
+
+
+@pytest.mark.parametrize(
+    ("prints", "says"),
+    [
+        (
+            "echo \"ModuleNotFoundError: No module named 'x'\" >&2; exit 1",
+            "MindSpore is not installed in --python .*: ModuleNotFoundError",
+        ),
+        ("echo hello", "MindSpore is not installed in"),
+    ],
+)
+def test_one_without_mindspore_is_refused(tmp_path: Path, prints: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        find_mindspore(interpreter(tmp_path, prints))
+
+
+def test_one_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be run"):
+        find_mindspore(str(tmp_path / "absent"))
+
+
+@pytest.mark.slow
+def test_python_in_a_script_means_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[str | None] = []
+
+    def find(python: str | None) -> MindSpore:
+        asked.append(python)
+        return MindSpore("2.9.0", tmp_path)
+
+    found: Callable[[str | None], MindSpore] = find
+    monkeypatch.setattr(room, "find_mindspore", found)
+    monkeypatch.setattr(room, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, tmp_path / "cann"))
+    python = interpreter(tmp_path, f'echo "mine: $*"\nexec {sys.executable} "$@"')
+    Path("train.py").write_text("print('trains')\n", encoding="utf-8")
+    Path("pretrain.sh").write_text("python train.py\nmsrun --worker_num 2 --join=True train.py\n", encoding="utf-8")
+    main(["dryrun", "--python", python, "--run-dir", "kept", "pretrain.sh"])
+    capsys.readouterr()
+    log = Path("kept/script/log.txt").read_text("utf-8")
+    assert log.count("mine: ") == 2
+    assert log.count("trains") == 2
+    assert asked == [python]
+
+
+def test_one_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dryrun", "--python", "no-such-python", "--", "true"]) == 2
+    assert "program not found: no-such-python" in capsys.readouterr().err
+
+
+ARGUMENTS = "--pipeline-model-parallel-size 2 --num-layers 4 --micro-batch-size 1 --padded-vocab-size 100"
+PROGRAM = (
+    "import megatron, sys\nopen('imported', 'w').write(sys.argv[1])\nif __name__ == '__main__': open('trained', 'w')\n"
+)
+Checked = tuple[int, dict[str, Any], str]
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("LC_ALL", "LC_MESSAGES", "LANG", "COLUMNS", "RANK_ID", "RANK_SIZE", "MS_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    for module in (room, check):
+        monkeypatch.setattr(module, "find_mindspore", lambda *_: MindSpore("2.9.0", tmp_path))
+    monkeypatch.setattr(room, "prepare_cann", lambda *_: Cann(Backend.STAND_IN, tmp_path / "cann"))
+    monkeypatch.setattr(check, "find_real_cann", lambda: None)
+    monkeypatch.setattr(check, "check_supported", lambda _: None)
+    Path("pretrain_gpt.py").write_text(PROGRAM, encoding="utf-8")
+    for name in PARTS:
+        if name == "mindspeed_llm":
+            llm(tmp_path / "stack", "2.3")
+        else:
+            package(tmp_path / "stack", name, "2.9.0" if name == "mindspore" else None)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "stack"), *sys.path[:1]]))
+
+
+@pytest.fixture
+def checked(capsys: pytest.CaptureFixture[str]) -> Callable[..., Checked]:
+    def run(text: str, *options: str) -> Checked:
+        Path("pretrain.sh").write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
+        code = main(["dryrun", "--check", "--json", *options, "pretrain.sh"])
+        output = capsys.readouterr()
+        return code, json.loads(output.out).get("script", {}) if output.out else {}, output.err
+
+    return run
+
+
+LINE = f"msrun --worker_num 4 pretrain_gpt.py {ARGUMENTS} --tokenizer-name-or-path my own"
+
+
+@pytest.mark.slow
+def test_what_a_script_would_find_is_reported_and_nothing_is_trained_or_kept(
+    checked: Callable[..., Checked], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, script, err = checked(LINE)
+    assert (code, script["ready"], script["problems"]) == (0, True, []), err
+    (job,) = script["jobs"]
+    assert (job["launcher"], job["devices"], job["missing"]) == ("msrun", 4, [])
+    found = {part["name"]: (part["folder"], part["release"]) for part in job["parts"]}
+    assert found["MindSpeed-LLM"] == (str(tmp_path / "stack" / "mindspeed_llm"), "v2.3.0")
+    assert found["MindSpore"] == (str(tmp_path / "stack" / "mindspore"), "2.9.0")
+    assert job["documented"]["release"] == "r0.5.0"
+    assert job["made_up"] == {"--tokenizer-name-or-path": "my own"}
+    assert Path("imported").read_text("utf-8").startswith("--pipeline-model-parallel-size")
+    assert sorted(path.name for path in Path().iterdir()) == ["imported", "pretrain.sh", "pretrain_gpt.py"]
+    assert main(["dryrun", "--check", "pretrain.sh"]) == 0
+    out = capsys.readouterr().out
+    assert "MindSpeed-LLM: v2.3.0 (by the arguments that it defines), " in out
+    assert "--tokenizer-name-or-path my own: replaced by generated content" in out
+    assert "everything the programs import is available; nothing was trained" in out
+
+
+@pytest.mark.slow
+def test_what_is_missing_comes_with_what_the_documentation_says(
+    checked: Callable[..., Checked], tmp_path: Path
+) -> None:
+    (tmp_path / "stack" / "msadapter").rename(tmp_path / "elsewhere")
+    (tmp_path / "stack" / "megatron").rename(tmp_path / "elsewhere too")
+    code, script, _ = checked(LINE)
+    assert code == 2
+    reported = [one["problem"] for one in script["problems"]]
+    assert reported[0] == "not found: MSAdapter, Megatron-LM"
+    assert script["problems"][0]["hint"].startswith("MindSpeed-Core-MS r0.5.0 is documented with MindSpeed-LLM 2.3.0")
+    assert "ModuleNotFoundError: No module named 'megatron'" in reported[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "launcher", ["torchrun --nproc_per_node 4 -m pretrain_gpt", "msrun --worker_num 4 python pretrain_gpt.py"]
+)
+def test_programs_that_are_modules_or_after_a_python(checked: Callable[..., Checked], launcher: str) -> None:
+    code, _, err = checked(f"{launcher} {ARGUMENTS}")
+    assert (code, Path("imported").is_file(), Path("trained").exists()) == (0, True, False), err
+
+
+@pytest.mark.slow
+def test_a_mindspore_that_the_adapter_refuses_is_reported_before_a_run(
+    checked: Callable[..., Checked], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metadata = tmp_path / "stack" / "msadapter-0.9.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Requires-Dist: mindspore>=2.10\n", encoding="utf-8")
+    code, script, _ = checked(LINE)
+    problem = "MSAdapter 0.9 requires MindSpore >=2.10, found 2.9.0"
+    assert (code, [one["problem"] for one in script["problems"]]) == (2, [problem])
+    assert main(["dryrun", "pretrain.sh"]) == 2
+    assert problem in capsys.readouterr().err
+    assert not Path("trained").exists()
+
+
+def test_a_script_without_a_launcher(checked: Callable[..., Checked]) -> None:
+    assert [one["problem"] for one in checked("true")[1]["problems"]] == [
+        "the script ended without calling a launcher, and none of its programs imported MindSpore"
+    ]
+    Path("train.py").write_text("import mindspore\nopen('trained', 'w')\n", encoding="utf-8")
+    (reported,) = checked("python train.py")[1]["problems"]
+    assert reported["problem"].startswith("the script calls no launcher; its program reached the import of MindSpore")
+    assert not Path("trained").exists()
+
+
+def test_a_script_that_fails_before_its_launcher(checked: Callable[..., Checked]) -> None:
+    code, script, _ = checked("set -e\nsource /no/such/file\n" + LINE)
+    assert code == 2
+    assert "no such file" in script["problems"][0]["problem"].lower()

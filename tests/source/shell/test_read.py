@@ -1,17 +1,30 @@
-"""Test the programs that scripts start: launchers, programs, arguments, their positions, and unknown values."""
+"""Test the programs that scripts start, their positions and what is unknown; Windows line ends, ``.bash``, and the release."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ms_tune.cli import dryrun
+from ms_tune.dialects.megatron.detect import release_taking
+from ms_tune.dryrun.command_tasks import name_of
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
-from ms_tune.source.shell.read import Launch, Launches, read_launches
+from ms_tune.job.script import ScriptJob
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+from ms_tune.lint.runner import SUFFIXES
+from ms_tune.normalize.script import normalize_script
+from ms_tune.source import SCRIPTS
+from ms_tune.source.shell.read import Launch, Launches, read_launches, restore_line_ends, to_unix_lines
 from ms_tune.source.shell.values import Reason
+from ms_tune.text import Language
+from tests.jobs import commands_in
 
 SCRIPT = """\
 #!/bin/bash
@@ -357,3 +370,112 @@ def test_loops_in_each_other_are_followed_to_the_innermost() -> None:
     (found,) = launches(loops + "msrun p.py $b3; " + "done; " * 20).launches
     assert found.conditional
     assert found.arguments[0].text is None
+
+
+WINDOWS = """#!/bin/bash
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+GPT_ARGS="
+    --num-layers 8 --hidden-size 64 --num-attention-heads 8 \\
+    --seq-length 4096 --max-position-embeddings 4096\\
+    --recompute-norm-num-layers 2 \\
+    --recompute-granularity full --recompute-method block \\
+    --recompute-num-layers 12 \\
+    --bf16
+"
+for NODE in one; do
+  msrun --worker_num 8 pretrain_gpt.py \\
+    $GPT_ARGS \\
+    --micro-batch-size 1 \\
+    --micro-batch-size 2
+done
+"""
+WINDOWS = WINDOWS.replace("\n", "\r\n")
+PATH = Path("pretrain.sh")
+
+
+def words(text: str) -> list[str | None]:
+    (launch,) = read_launches(PATH, text).launches
+    return [word.text for word in launch.arguments]
+
+
+def test_it_is_read_as_it_is_meant() -> None:
+    assert words(WINDOWS) == words(WINDOWS)
+    (reported,), (meant,) = normalize_script(ScriptJob(PATH, WINDOWS)), normalize_script(ScriptJob(PATH, WINDOWS))
+    assert reported.plan is not None
+    assert meant.plan is not None
+    assert reported.plan.layers == meant.plan.layers
+    assert [one.id for one in reported.plan.problems] == [*(one.id for one in meant.plan.problems), "carriage-returns"]
+
+
+def test_it_keeps_them_when_it_is_mended() -> None:
+    changed = []
+    for text in (WINDOWS, WINDOWS):
+        (source,) = commands_in(PATH, text, "2.3")
+        for finding in lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), "2.3"):
+            edits = finding.fix.edits if finding.fix else ()
+            changed += [text[: edit.start] + edit.text + text[edit.end :] for edit in edits]
+    half = len(changed) // 2
+    assert half == 3
+    assert [one.replace("\n", "\r\n") for one in changed[:half]] == changed[half:]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_lines_that_nobody_touched_stay_as_they_were(seed: int) -> None:
+    """For any mixture of line ends."""
+    random = Random(seed)  # noqa: S311 - cases, no secrets
+    ends = [random.choice(("\n", "\r\n", " \\\n", "\\\r\n", "  \r\n", "\u2028\r\n")) for _ in range(12)]
+    lines = [f"echo {number}{end}" for number, end in enumerate(ends)] + ["exit"]
+    written = "".join(lines)
+    meant = to_unix_lines(written)
+    assert len(meant) == len(written)
+    assert restore_line_ends(written, meant) == written
+    gone, new = random.randrange(12), random.randrange(12)
+    kept = meant.split("\n")
+    del kept[gone]
+    kept[new] = kept[new].replace("echo", "printf")
+    expected = [line for at, line in enumerate(lines) if at != gone]
+    made = restore_line_ends(written, "\n".join(kept))
+    assert made.replace("printf", "echo").replace(" \\", "\\").replace("\r", "").replace(" \n", "\n") == "".join(
+        expected
+    ).replace(" \\", "\\").replace("\r", "").replace(" \n", "\n")
+    untouched = [line for at, line in enumerate(expected) if at != new]
+    assert all(line in made for line in untouched)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "release"),
+    [
+        ("--num-layers 8", "2.3"),
+        ("--num-layers 8 --use-fused-lightning-indexer", "26.1"),  # 26.0 has it, too
+        ("--num-layerz 8", "2.3"),  # no release has it
+        ("--num-layerz 8 --use-fused-lightning-indexer --use-sparse-flash-attn", "26.1"),
+        ("--moe-model-type megatron_moe", "2.3"),  # no parser that ran accepts it; 2.1's did not run
+    ],
+)
+def test_the_default_unless_another_takes_more(tmp_path: Path, arguments: str, release: str) -> None:
+    script = tmp_path / "pretrain.sh"
+    script.write_text(f"msrun --worker_num 8 pretrain_gpt.py --ai-framework mindspore {arguments}\n")
+    assert release_taking(read_launches(script)) == release
+
+
+def test_only_among_those_that_come_into_question(tmp_path: Path) -> None:
+    script = tmp_path / "pretrain.sh"
+    script.write_text("torchrun pretrain_gpt.py --use-fused-lightning-indexer\n")
+    assert release_taking(read_launches(script), ("2.2", "2.3", "26.0")) == "26.0"
+
+
+@pytest.mark.parametrize("suffix", SCRIPTS)
+def test_dryrun_runs_a_script_and_lint_finds_it(suffix: str) -> None:
+    name = f"pretrain{suffix}"
+    parsed = dryrun.build_parser(Language.EN).parse_args([name])
+    assert (parsed.config, parsed.command) == (None, ("bash", name))
+    assert name_of(("bash", name)) == name
+    assert suffix in SUFFIXES
+
+
+def test_no_other_module_says_which_they_are() -> None:
+    package = Path(dryrun.__file__).parents[1]
+    texts = {path: path.read_text("utf-8") for path in package.rglob("*.py")}
+    assert [path.relative_to(package).as_posix() for path, text in texts.items() if '".bash"' in text] == [
+        "source/__init__.py"
+    ]

@@ -1,13 +1,61 @@
-"""Test layouts of equally many devices and samples: all of them, and none that a framework refuses."""
+"""Test the time lost in a plan, layouts of ranks, and the constraints of the integer search."""
 
 from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
+from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
+from ms_tune.planning.anneal import is_allowed
+from ms_tune.planning.bound import _exclusive_rows, relaxation_of
+from ms_tune.planning.costs import break_down_step, costs_of
 from ms_tune.planning.layouts import DIMENSIONS, Layout, LayoutSpace, list_layouts
+from ms_tune.planning.schedule import Schedule
+from ms_tune.planning.search import even_state
+from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
+from tests.planning import naive
+from tests.planning.tables import CASE_E, random_table
+
+
+def even(stages: int, micro_batches: int, chunks: int = 1) -> CostTable:
+    kept = {RecomputeMode.NONE: LayerCost(0), RecomputeMode.FULL: LayerCost(0, 0.5)}
+    order = Schedule.INTERLEAVED if chunks > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
+    layers = (LayerGroup("dense", 2 * stages * chunks, 1.0, 0, kept),)
+    return CostTable(stages, chunks, micro_batches, 1, order, layers)
+
+
+@pytest.mark.parametrize(
+    ("stages", "micro_batches", "chunks"), [(1, 4, 1), (2, 8, 1), (4, 8, 1), (8, 32, 1), (4, 16, 2)]
+)
+def test_equal_stages_wait_while_the_pipeline_fills(stages: int, micro_batches: int, chunks: int) -> None:
+    table = even(stages, micro_batches, chunks)
+    parts = break_down_step(table, [{RecomputeMode.NONE: 2}] * table.cells)
+    bubble = (stages - 1) / (chunks * micro_batches + stages - 1)
+    assert parts.fill == pytest.approx(bubble)
+    assert parts.work == pytest.approx(1 - bubble)
+    assert parts.recompute == 0
+    assert parts.imbalance == pytest.approx(0)
+    assert parts.busy == pytest.approx((1 - bubble,) * stages)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_it_adds_up(seed: int) -> None:
+    table = random_table(seed)
+    costs = costs_of(table)
+    cells = costs.cells_of(even_state(costs))
+    parts = break_down_step(table, cells)
+    assert parts.work + parts.recompute + parts.fill + parts.imbalance == pytest.approx(1)
+    assert min(parts.work, parts.recompute, parts.fill, parts.imbalance) >= 0
+    # The mean busy share of the stages is work and recomputation.
+    busy = sum(parts.busy) / table.stages
+    assert busy == pytest.approx(parts.work + parts.recompute)
+    assert float(costs.step_ticks(costs.state_of(cells)[None])[0] * costs.unit) == pytest.approx(
+        float(naive.time_of(table, cells))
+    )
+
 
 NOW = Layout(tensor=2, pipeline=4, chunks=2, context=1, expert=1, size=1, data=2, micro_batches=16)
 SPACE = LayoutSpace(NOW, 16, 40, 40, 40, 1, 8, tuple(DIMENSIONS), {})
@@ -69,3 +117,16 @@ def test_too_many_are_refused_at_once(devices: int) -> None:
 def test_more_devices_than_there_are() -> None:
     with pytest.raises(UsageError, match="exceed the maximum of 131072"):
         list_layouts(SPACE._replace(devices=10**18))
+
+
+def test_the_integer_search_and_the_other_one_allow_the_same_cells() -> None:
+    modes = dict.fromkeys((RecomputeMode.NONE, RecomputeMode.SELECT, RecomputeMode.COMM), LayerCost(1))
+    layers = (CASE_E.layers[0]._replace(layer_count=3, recompute=modes),)
+    costs = costs_of(CASE_E._replace(stages=2, layers=layers))
+    (rows, limits), binaries = _exclusive_rows(relaxation_of(costs))
+    assert binaries == 2
+    for counts in itertools.product(range(4), repeat=6):
+        if sum(counts) == 3:
+            choices = (np.array([*counts, 0, *chosen]) for chosen in itertools.product((0, 1), repeat=2))
+            possible = any((rows @ choice <= limits).all() for choice in choices)
+            assert possible == is_allowed(costs, np.array(counts).reshape(1, 2, 3))[0], counts
