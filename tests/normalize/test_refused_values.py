@@ -78,38 +78,42 @@ def test_what_is_no_count(text: str, old: str, new: str, said: str, value: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "old", "new", "line"),
+    ("text", "old", "new", "line", "said"),
     [
-        (STATIC, "num_layers: 8", "num_layers: 0", 10),
-        (STATIC, "num_layers: 8", "num_layers: -1", 10),
-        (STATIC, "pipeline_stage: 2", "pipeline_stage: -1", 6),
-        (STATIC, "micro_batch_num: 4", "micro_batch_num: 0", 7),
-        (DYNAMIC, "num_layers: 8", "num_layers: 0", 5),
-        (DYNAMIC, "predict_layers: 0", "predict_layers: -1", 6),
-        (DYNAMIC, "pipeline_parallel: 2", "pipeline_parallel: 10001", 2),
-        (DYNAMIC, "pipeline_parallel: 2", "pipeline_parallel_interleave_num: 10001", 2),
-        (MINDSPEED, "num_layers: 8", "num_layers: 10001", 2),
-        (MINDSPEED, "num_layers: 8", "num_layers: null", 1),
-        (MINDSPEED, "num_layers: 8", "hidden_size: 8", 1),
-        (MINDSPEED, "\n  num_layers: 8", " 3", 1),
-        (STATIC, "nothing: 0", "num_hidden_layers: 9", 12),  # another name for another number
-        (DYNAMIC, "num_nextn_predict_layers: 0", "num_hidden_layers: 9", 6),
-        (STATIC, "pipeline_interleave: True, ", "", 4),  # both or none
-        (STATIC, "1f1b}", "1f1b, more: 1}", 4),
-        (STATIC, "1f1b}", "zero}", 4),
-        (STATIC, "pipeline_interleave: True", "pipeline_interleave: 1", 4),
-        (STATIC, "recompute: False", "recomputes: False", 14),
-        (STATIC, "recompute: False", "parallel_optimizer_comm_recompute: 1", 14),
-        (STATIC, "swap_config: {}", "swap_config: {swaps: True}", 15),
-        (STATIC, "swap_config: {}", "swap_config: 1", 15),
+        (STATIC, "num_layers: 8", "num_layers: 0", 10, "num_layers must be an integer from 1 to 10000, not 0"),
+        (STATIC, "num_layers: 8", "num_layers: -1", 10, "num_layers must be"),
+        (STATIC, "pipeline_stage: 2", "pipeline_stage: -1", 6, "pipeline_stage must be"),
+        (STATIC, "micro_batch_num: 4", "micro_batch_num: 0", 7, "micro_batch_num must be"),
+        (STATIC, "num_layers: 8", "a: 1", 9, "does not give the number"),
+        (DYNAMIC, "num_layers: 8", "num_layers: 0", 5, "num_layers must be"),
+        (DYNAMIC, "predict_layers: 0", "predict_layers: -1", 6, "num_nextn_predict_layers must be"),
+        (DYNAMIC, "pipeline_parallel: 2", "pipeline_parallel: 10001", 2, "stages exceeds 10000"),
+        (DYNAMIC, "pipeline_parallel: 2", "pipeline_parallel_interleave_num: 10001", 2, "chunks exceeds 10000"),
+        (MINDSPEED, "num_layers: 8", "num_layers: 10001", 2, "exceeds 10000"),
+        (MINDSPEED, "num_layers: 8", "num_layers: null", 1, "the number of layers"),
+        (MINDSPEED, "num_layers: 8", "hidden_size: 8", 1, "the number of layers"),
+        (MINDSPEED, "\n  num_layers: 8", " 3", 1, "must be a mapping"),
+        (STATIC, "nothing: 0", "num_hidden_layers: 9", 12, "num_layers and num_hidden_layers are the same setting"),
+        (DYNAMIC, "num_nextn_predict_layers: 0", "num_hidden_layers: 9", 6, "are the same setting"),
+        (STATIC, "pipeline_interleave: True, ", "", 4, "nothing else; found: pipeline_scheduler"),  # both or none
+        (STATIC, "1f1b}", "1f1b, more: 1}", 4, "nothing else; found: "),
+        (STATIC, "1f1b}", "zero}", 4, "'zero' is not one of 1f1b"),
+        (STATIC, "pipeline_interleave: True", "pipeline_interleave: 1", 4, "pipeline_interleave must be"),
+        (STATIC, "recompute: False", "recomputes: False", 14, "recompute_config has no key 'recomputes'"),
+        (STATIC, "recompute: False", "parallel_optimizer_comm_recompute: 1", 14, "must be True or False"),
+        (STATIC, "recompute: False", "recompute_slice_activation: 2", 14, "must be True or False"),
+        (STATIC, "swap_config: {}", "swap_config: {swaps: True}", 15, "swap_config has no key 'swaps'"),
+        (STATIC, "swap_config: {}", "swap_config: 1", 15, "swap_config must be a mapping"),
+        (STATIC, "parallel:\n  pipeline_config: {pipeline_interleave: True, pipeline_scheduler: 1f1b}", "parallel: 1", 3, "parallel must be a mapping"),
     ],
-)
-def test_what_is_reported_with_its_line(text: str, old: str, new: str, line: int) -> None:
+)  # fmt: skip
+def test_what_is_reported_with_its_line(text: str, old: str, new: str, line: int, said: str) -> None:
     refused, _ = with_line(text, old, new)
     with pytest.raises(ConfigError) as caught:
         plan_of(refused)
     assert caught.value.line == line
-    assert all(render(caught.value.message, language) for language in Language)
+    assert said in render(caught.value.message, Language.EN)
+    assert render(caught.value.message, Language.ZH)
 
 
 @pytest.mark.parametrize(

@@ -156,29 +156,21 @@ def whole_config(oracle: pynative.Oracle, models: Models, random: Random) -> str
     return compare(config, raised, Dialect.MINDFORMERS_PYNATIVE, version)
 
 
-def test_random_layers_of_mindformers(mindformers: pynative.Oracle, capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_layers_of_mindformers(mindformers: pynative.Oracle) -> None:
     random = Random(SEED)  # noqa: S311 - the same cases every time
     seen = Counter(layers_of_mindformers(mindformers, random) for _ in range(CASES))
-    with capsys.disabled():
-        print(f"\ndynamic graph {mindformers._version}: {CASES} random plans: {dict(seen.most_common())}")  # noqa: T201 - the count is the point
     assert seen["fine"] > CASES // 4
 
 
-def test_random_configs_of_mindformers(
-    mindformers: pynative.Oracle, models: Models, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_random_configs_of_mindformers(mindformers: pynative.Oracle, models: Models) -> None:
     random = Random(SEED)  # noqa: S311 - as above
     seen = Counter(whole_config(mindformers, models, random) for _ in range(CASES))
-    with capsys.disabled():
-        print(f"\ndynamic graph {mindformers._version}: {CASES} random configs: {dict(seen.most_common())}")  # noqa: T201 - as above
     assert seen["fine"] > CASES // 10
 
 
-def test_random_layers_of_mindspeed(mindspeed: mindspeed_ms.Oracle, capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_layers_of_mindspeed(mindspeed: mindspeed_ms.Oracle) -> None:
     random = Random(SEED)  # noqa: S311 - as above
     seen = Counter(layers_of_mindspeed(mindspeed, random) for _ in range(CASES))
-    with capsys.disabled():
-        print(f"\nMindSpeed-Core-MS: {CASES} random plans: {dict(seen.most_common())}")  # noqa: T201 - as above
     assert seen["fine"] > CASES // 4
 
 

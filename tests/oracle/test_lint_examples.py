@@ -164,7 +164,7 @@ def compare(framework: Framework, check: Check) -> str:
 
 
 @pytest.mark.slow
-def test_examples(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples(framework: Framework) -> None:
     seen: Counter[str] = Counter()
     wrong: list[str] = []
     left: list[str] = []
@@ -178,8 +178,6 @@ def test_examples(framework: Framework, capsys: pytest.CaptureFixture[str]) -> N
             continue
         seen[how] += 1
         left += [check.id] if how == "not comparable" else []
-    with capsys.disabled():
-        print(f"\n{framework.version}: {dict(seen.most_common())}; not comparable: {left}")  # noqa: T201 - the count is the point
     assert not wrong, "\n\n".join(wrong)
     assert seen["refused"] > 70
     # Older releases do not have all models of the surroundings.

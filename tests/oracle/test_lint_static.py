@@ -10,7 +10,6 @@ import os
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
@@ -24,9 +23,6 @@ from tests.oracle.framework import Framework, framework_of
 from tests.oracle.lint_cases import random_config
 from tests.oracle.network_cases import random_network
 from tests.oracle.whole_cases import left_out
-
-if TYPE_CHECKING:
-    import pytest
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "75"))  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
@@ -66,22 +62,18 @@ def compare(framework: Framework, text: str) -> str:
     return refusal.step if refusal else "fine"
 
 
-def test_random_configs(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_configs(framework: Framework) -> None:
     random = Random(SEED)  # noqa: S311 - the same cases every time
     seen: Counter[str] = Counter()
     for _ in range(CASES):
         seen[compare(framework, text_of(left_out(random, random_config(random, framework.version), NEEDED)))] += 1
-    with capsys.disabled():
-        print(f"\n{framework.version}: {CASES} random configs, stopped at: {dict(seen.most_common())}")  # noqa: T201 - the count is the point
     assert seen["fine"] > CASES // 12  # missing keys stop more of them
     assert {"load", "context", "trainer", "batches", "rules", "network"} <= seen.keys() or CASES < 200
 
 
-def test_random_networks(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_networks(framework: Framework) -> None:
     random = Random(SEED)  # noqa: S311 - the same cases every time
     seen = Counter(compare(framework, text_of(left_out(random, random_network(random), NEEDED))) for _ in range(CASES))
-    with capsys.disabled():
-        print(f"\n{framework.version}: {CASES} random networks, stopped at: {dict(seen.most_common())}")  # noqa: T201 - as above
     assert seen["fine"] > CASES // 4
     assert seen["network"] > CASES // 10
 

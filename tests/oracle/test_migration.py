@@ -174,7 +174,7 @@ def test_what_is_read_nowhere_is_what_the_sources_say(target: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_shipped_training_config(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_shipped_training_config(sides: Sides) -> None:
     outcomes = Counter[str]()
     for name, (release, text) in shipped().items():
         source = parse_source(text, Path(name))
@@ -202,8 +202,6 @@ def test_every_shipped_training_config(sides: Sides, capsys: pytest.CaptureFixtu
         assert all(one.holds is not False for one in found.proof), (name, found.proof)
         outcomes[f"migrated, {'proved' if found.exit_code == 0 else 'open'} ({layers} layers)"] += 1
     assert any(one.startswith("migrated, proved") for one in outcomes)
-    with capsys.disabled():
-        print(f"\n{sides.target}: {sum(outcomes.values())} configs: {dict(outcomes.most_common())}")  # noqa: T201
 
 
 @pytest.mark.slow
@@ -258,7 +256,7 @@ def random_config(random: Random) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_random_configs(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_configs(sides: Sides) -> None:
     random = Random(f"{SEED} {sides.target}")  # noqa: S311 - test data
     outcomes = Counter[str]()
     for _ in range(CASES):
@@ -273,5 +271,3 @@ def test_random_configs(sides: Sides, capsys: pytest.CaptureFixture[str]) -> Non
         assert failed == [], (text, failed)
         outcomes[f"{found.exit_code}"] += 1
         assert all(one.fate is not Fate.ASK for one in found.entries), (text, found.questions)
-    with capsys.disabled():
-        print(f"\n{sides.target}: {dict(outcomes)}")  # noqa: T201

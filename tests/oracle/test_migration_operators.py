@@ -127,7 +127,7 @@ def judged(text: str, release: str, target: str, oracle: pynative.Oracle) -> tup
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_operator_is_the_same_or_asked(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_operator_is_the_same_or_asked(target: str) -> None:
     random = Random(f"operators {SEED} {target}")  # noqa: S311 - test data
     oracle = pynative.Oracle(f"{target}.0")
     oracle.devices = 1024
@@ -137,6 +137,5 @@ def test_every_operator_is_the_same_or_asked(target: str, capsys: pytest.Capture
         said, operators = judged(text, random.choice(RELEASES), target, oracle)
         outcomes[said] += 1
         compared += operators
-    with capsys.disabled():
-        print(f"\n{target}: {dict(outcomes.most_common())}, {compared} operators")  # noqa: T201
+    assert compared
     assert outcomes["the same, proved"]

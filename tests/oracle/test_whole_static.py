@@ -27,8 +27,6 @@ from tests.oracle.models import names_two_counts
 from tests.oracle.whole_cases import SEED, in_model_folder, static_config
 
 if TYPE_CHECKING:
-    import pytest
-
     from ms_tune.dialects import LayerPlan, LayerSpec
 
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "40"))  # of each release
@@ -130,28 +128,24 @@ def remedied(framework: Framework, text: str) -> str:
     return "remedied"
 
 
-def test_remedies_pass(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
+def test_remedies_pass(framework: Framework) -> None:
     seen: Counter[str] = Counter()
     for number in range(CASES):
         random = Random(f"remedies/{SEED}/{number}")  # noqa: S311 - reproducible cases
         seen[remedied(framework, text_of(static_config(random, framework.version)))] += 1
-    with capsys.disabled():
-        print(f"\nremedies {framework.version}: {CASES} whole configs, seed {SEED}: {dict(seen.most_common())}")  # noqa: T201
     assert seen["remedied"] > 4 * seen["no remedy"]
 
 
-def test_random_configs(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
+def test_random_configs(framework: Framework) -> None:
     seen: Counter[str] = Counter()
     for number in range(CASES):
         random = Random(f"{SEED}/{number}")  # noqa: S311 - reproducible cases
         seen[compare(framework, text_of(static_config(random, framework.version)))] += 1
-    with capsys.disabled():
-        print(f"\nstatic {framework.version}: {CASES} whole configs, seed {SEED}: {dict(seen.most_common())}")  # noqa: T201
     # For models other than legacy ones 1.6 needs no operators: their layers count as unknown.
     assert seen["fine"] + seen["fine, of unknown layers"] > CASES / 20
 
 
-def test_sections_that_are_nothing(framework: Framework, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sections_that_are_nothing(framework: Framework) -> None:
     """Whether ``[]``, ``0`` or ``''`` counts as a section depends on the section and on the mode, if any is written."""
     seen: Counter[str] = Counter()
     for number in range(CASES):
@@ -165,14 +159,10 @@ def test_sections_that_are_nothing(framework: Framework, capsys: pytest.CaptureF
         if random.random() < 0.3:
             config[random.choice(SECTIONS)] = random.choice(([], "", 0, False, 0.0, None, {}, [1]))
         seen[compare(framework, text_of(config))] += 1
-    with capsys.disabled():
-        print(f"\nnothing {framework.version}: {CASES} whole configs, seed {SEED}: {dict(seen.most_common())}")  # noqa: T201
     assert seen["fine"] + seen["fine, of unknown layers"] > CASES / 20
 
 
-def test_what_a_models_folder_says_is_after_the_config(
-    framework: Framework, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_models_folder_says_is_after_the_config(framework: Framework, tmp_path: Path) -> None:
     seen: Counter[str] = Counter()
     for number in range(CASES):
         random = Random(f"folder/{SEED}/{number}")  # noqa: S311 - reproducible cases
@@ -181,8 +171,6 @@ def test_what_a_models_folder_says_is_after_the_config(
             config = static_config(random, framework.version)
         config = in_model_folder(random, config, framework.version, tmp_path)
         seen[compare(framework, text_of(config))] += 1
-    with capsys.disabled():
-        print(f"\nfolders {framework.version}: {CASES} whole configs, seed {SEED}: {dict(seen.most_common())}")  # noqa: T201
     assert seen["fine"] + seen["fine, of unknown layers"] > CASES / 20
 
 

@@ -372,7 +372,7 @@ def test_loops_in_each_other_are_followed_to_the_innermost() -> None:
     assert found.arguments[0].text is None
 
 
-WINDOWS = """#!/bin/bash
+UNIX = """#!/bin/bash
 export CUDA_DEVICE_MAX_CONNECTIONS=1
 GPT_ARGS="
     --num-layers 8 --hidden-size 64 --num-attention-heads 8 \\
@@ -389,7 +389,7 @@ for NODE in one; do
     --micro-batch-size 2
 done
 """
-WINDOWS = WINDOWS.replace("\n", "\r\n")
+WINDOWS = UNIX.replace("\n", "\r\n")
 PATH = Path("pretrain.sh")
 
 
@@ -399,8 +399,8 @@ def words(text: str) -> list[str | None]:
 
 
 def test_it_is_read_as_it_is_meant() -> None:
-    assert words(WINDOWS) == words(WINDOWS)
-    (reported,), (meant,) = normalize_script(ScriptJob(PATH, WINDOWS)), normalize_script(ScriptJob(PATH, WINDOWS))
+    assert words(WINDOWS) == words(UNIX)
+    (reported,), (meant,) = normalize_script(ScriptJob(PATH, WINDOWS)), normalize_script(ScriptJob(PATH, UNIX))
     assert reported.plan is not None
     assert meant.plan is not None
     assert reported.plan.layers == meant.plan.layers
@@ -409,7 +409,7 @@ def test_it_is_read_as_it_is_meant() -> None:
 
 def test_it_keeps_them_when_it_is_mended() -> None:
     changed = []
-    for text in (WINDOWS, WINDOWS):
+    for text in (UNIX, WINDOWS):
         (source,) = commands_in(PATH, text, "2.3")
         for finding in lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), "2.3"):
             edits = finding.fix.edits if finding.fix else ()
