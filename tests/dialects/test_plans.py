@@ -56,10 +56,8 @@ def test_elsewhere_layers_do_what_the_plan_says(dialect: str, devices: int) -> N
     assert on_devices(plan(dialect), devices) == plan(dialect)
 
 
-numpy = pytest.importorskip("numpy")
-
-
 def test_arrays_of_any_length_are_broken_as_numpy_breaks_them() -> None:
+    numpy = pytest.importorskip("numpy")
     drawn = Random(5)  # noqa: S311 - made-up arrays, no secrets
     for length in range(1, 120):
         most = 10 ** drawn.randrange(1, 8)
@@ -71,6 +69,7 @@ def test_arrays_of_any_length_are_broken_as_numpy_breaks_them() -> None:
 
 
 def test_words_longer_than_a_line_have_lines_of_their_own() -> None:
+    numpy = pytest.importorskip("numpy")
     for lengths in ((80, 80), (73, 74, 75), (76, 1), (1, 76, 1)):
         words = [letter * length for letter, length in zip("abc", lengths, strict=False)]
         array = numpy.array([word.rjust(max(lengths)) for word in words], object)

@@ -1,5 +1,9 @@
+"""Damage real files, and put huge numbers into configs: an answer or a clear error."""
+
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -7,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ms_tune.facts.query import data_folder
 from tests.fuzz.__main__ import prepare
 from tests.fuzz.targets import TARGETS, survives
 
@@ -26,3 +31,33 @@ def test_an_input_is_made_of_its_number_alone(tmp_path: Path) -> None:
         prepare(TARGETS["report"], tmp_path, 3, 14)
         found.append({path.name: path.read_bytes() for path in tmp_path.iterdir()})
     assert found[0] == found[1]
+
+
+TEMPLATES = sorted(data_folder("yaml_templates").rglob("*.yaml"))
+
+
+_FEW = {"deepseek3_1b_moe", "llama2_13b_vpp", "mixtral_8x7b_swap", "qwen3_8b_dynamic", "deepseek4_flash_dynamic"}
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param(
+            one, id=one.stem, marks=[] if one.stem in _FEW or "mindspeed" in one.parent.name else [pytest.mark.more]
+        )
+        for one in TEMPLATES
+    ],
+)
+def test_a_number_beyond_all_bounds_does_no_harm_anywhere(template: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.huge", str(template)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+def test_there_are_templates_of_every_dialect() -> None:
+    assert {template.parent.name for template in TEMPLATES} == {"mindformers", "mindformers_pynative", "mindspeed_ms"}

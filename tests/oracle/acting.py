@@ -1,6 +1,6 @@
 """Return the behaviour of each operator of each layer by both graphs' own code: recomputation, its communication, swap.
 
-The layers are made from ms-tune's trees (``facts/data/trees.json``, which ``test_trees.py`` compares with real
+The layers are made from ms-tune's trees (``facts/data/trees.json``, which ``test_real_classes.py`` compares with real
 networks). On the static side ``LayerSetting`` calls ``recompute``, ``add_prim_attr`` and ``offload`` of their parts; on
 the dynamic side ``apply_ac`` wraps them. Both are recorded; an operator follows its own settings, or else those of the
 innermost part around it that has any.
