@@ -84,8 +84,9 @@ def prediction_flops(widths: Widths) -> int:
     return 2 * 2 * widths.hidden * widths.hidden + head_flops(widths)
 
 
-# Names of fields in the models of MindFormers' older classes (legacy): Llama's, GLM's.
+# Names of fields in the models of MindFormers' older classes (legacy): Llama's, GLM's, GPT-2's and Bloom's of 0.3.
 _OTHER_NAMES = {
+    "hidden_size": ("embedding_size",),
     "num_attention_heads": ("num_heads",),
     "num_query_groups": ("n_kv_heads", "multi_query_group_num"),
     "ffn_hidden_size": ("intermediate_size",),
@@ -136,6 +137,8 @@ def require_widths(model: ModelConfig) -> Widths:
     widths = widths_of(model)
     if widths is None:
         missing = ", ".join(missing_sizes(model))
+        if not missing:
+            raise UnsupportedError(msg("sizes.no-decoder", model=model.kind))
         raise UnsupportedError(msg("sizes.missing", missing=missing), msg("sizes.missing.hint"))
     return widths
 

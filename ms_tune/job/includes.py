@@ -5,7 +5,7 @@
 section, the naming file wins. ``pretrained_model_dir`` names the folder of a model, whose ``config.json`` ranks after
 ``model.model_config`` (``merge_model_config`` in ``mindformers/models/build_config.py``; non-legacy models). Every file that
 was read is recorded. Configs are untrusted, so there are limits, and a ``base_config`` is followed only below the folder of
-the config and the working directory.
+the config, the repository around it and the working directory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ms_tune.errors import ConfigError, reason_of
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.models import LAYERS, MODEL_CONFIG, is_legacy, model_folder, names_of
 from ms_tune.facts.sizes import PublicModel, find_public_model
+from ms_tune.job.detect import find_repository
 from ms_tune.source.yaml import SourceFile, load_source
 from ms_tune.text import msg
 
@@ -35,7 +36,9 @@ def with_bases(source: SourceFile) -> SourceFile:
     if BASE not in source.data:
         return source
     read: list[SourceFile] = []
-    roots = (source.path.absolute().parent.resolve(), Path.cwd().resolve())
+    around = find_repository(source.path)
+    folders = (source.path.absolute().parent, Path.cwd(), *(around[:1] if around is not None else ()))
+    roots = tuple(folder.resolve() for folder in folders)
     data = _merged(source, (source.path.resolve(),), roots, read)
     return source.replace(data=data, others=tuple(read), read_from=tuple(one.path for one in read))
 

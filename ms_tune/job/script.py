@@ -225,7 +225,7 @@ class ScriptJob:
     def release(self) -> str:
         """Return the release that the user named, that of the surrounding sources, or the one that knows most of the arguments."""
         checkout = self.checkout
-        if checkout is not None and checkout.own_parser is not None:
+        if self.version is None and checkout is not None and checkout.own_parser is not None:
             raise ConfigError(msg("megatron_layers.own-parser", parser=checkout.own_parser), path=self.path)
         if self.version is None:
             around = checkout.releases_of("MindSpeed-LLM") if checkout else ()

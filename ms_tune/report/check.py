@@ -136,6 +136,8 @@ def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> I
         yield from _wrap_lines(_assumptions_text(overview, console), most)
     if overview.sizes is not None and (verbose or overview.sizes.origin is not SizeOrigin.CONFIG):
         yield from _wrap_lines(_sizes_text(overview.sizes, console), most)
+    if overview.estimated_as:
+        yield from _wrap_lines(console.text("check.estimated-as", release=overview.estimated_as), most)
     yield from _matters_lines(overview, console, verbose=verbose)
     if overview.change is not None:
         yield from _wrap_lines(console.text("check.change", change=console.say(overview.change.text)), most)
@@ -302,6 +304,7 @@ def _overview_json(one: Overview, console: Console) -> dict[str, object]:
         "sizes": one.sizes and one.sizes._asdict(),
         "memory": _memory_sentence(one),
         "estimate": one.estimate and _estimate_json(one.estimate),
+        "estimated_as": one.estimated_as or None,
         "stages": [_stage_json(stage.stage, stage.verdict) for stage in one.stages],
         **record_json(one, "no_estimate_because", "no_estimate_hint", "counts", "fixable", "next"),
         "matters": [

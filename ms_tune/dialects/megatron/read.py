@@ -290,7 +290,7 @@ def shape_of(read: ArgumentReader, layers: int, words: int | None = None) -> Mod
     needed = _NEEDED if words is None else _NEEDED[:-1]
     missing = [dest for dest in needed if read.integer(dest) is None]
     if missing:
-        raise UnsupportedError(msg("check.script.no-size", argument=", ".join(map(read.argument_name, missing))))
+        raise _no_size(*map(read.argument_name, missing))
     hidden, heads = size_in(read, "hidden_size"), size_in(read, "num_attention_heads")
     gated = any(map(read.switch, _GATED))
     wide = hidden * 8 // 3 // _NARROWED * _NARROWED if read.switch("swiglu") else 4 * hidden
@@ -383,5 +383,10 @@ def size_in(read: ArgumentReader, dest: str, default: int | None = None) -> int:
     """Return a positive whole number."""
     found = next((number for one in _dests(dest) if (number := read.integer(one)) is not None), default)
     if found is None or not 0 < found < _MOST:
-        raise UnsupportedError(msg("check.script.no-size", argument=read.argument_name(dest)))
+        raise _no_size(read.argument_name(dest))
     return found
+
+
+def _no_size(*arguments: str) -> UnsupportedError:
+    names = {"argument": ", ".join(arguments)}
+    return UnsupportedError(msg("check.script.no-size", **names), msg("check.script.no-size.hint", **names))

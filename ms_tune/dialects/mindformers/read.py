@@ -276,8 +276,11 @@ class _ConfigReader(Record):
 
     def no_layer_count(self) -> NoReturn:
         """Raise UnknownSizesError for a missing number of layers."""
-        folder, text, hint = model_folder(self.source.data), msg("normalize.no-layer-count"), msg("sizes.unknown.hint")
-        if is_legacy(self.source.data):
+        folder, text = model_folder(self.source.data), msg("normalize.no-layer-count")
+        hint: Message | None = msg("sizes.unknown.hint")
+        if is_legacy(self.source.data) and self.model.kind and not self.model.known:  # such as a model of images
+            text, hint = msg("sizes.no-decoder", model=self.model.kind), None
+        elif is_legacy(self.source.data):
             hint = msg("normalize.no-layer-count.hint")
         elif folder is not None and self.source.model_config is None:
             text = msg("normalize.no-model-folder", folder=folder)

@@ -14,6 +14,7 @@ from ms_tune.enums import Dialect, SizeOrigin
 from ms_tune.errors import ConfigError, MsTuneError, UnknownSizesError, UnsupportedError, UsageError
 from ms_tune.estimate.memory import Estimate, Outlook
 from ms_tune.estimate.parameters import count_parameters
+from ms_tune.facts.query import served
 from ms_tune.fit.job import PlannedJob, read_job
 from ms_tune.job import Job, load_job
 from ms_tune.lint.result import LintReport
@@ -90,6 +91,7 @@ class InspectedConfig(Record):
     plan: LayerPlan | None  # placement and recompute modes of its layers; None if they cannot be determined
     memory: JobMemory  # estimated memory of its stages
     verdicts: tuple[StageVerdict, ...] = ()  # verdicts of a dryrun; empty if none was requested
+    is_outdated: bool = False  # whether it is estimated by a later release, of which nothing else holds
 
     def estimate_other(self, loaded: LoadedConfig) -> Estimate | None:
         """Estimate the memory of another config on the same devices."""
@@ -104,6 +106,8 @@ def inspect_config(
     try:
         known = known or load_job(path)
         loaded = load_config(job, known)
+        if request.framework_version is None and loaded.job.outdated_because is not None:
+            return _inspect_outdated(request, path, loaded)
     except ConfigError as error:
         return InspectedConfig(request, path, None, known, None, JobMemory(None, None, error))
     named = request.framework_version
@@ -127,6 +131,17 @@ def inspect_config(
             verdicts = (StageVerdict(0, no_verdict(error.message)),)
             memory = memory._replace(error=error)
     return InspectedConfig(request, path, loaded, read, plan, memory, verdicts)
+
+
+def _inspect_outdated(request: OverviewRequest, path: Path, loaded: LoadedConfig) -> InspectedConfig:
+    # Estimate a config of MindFormers before 1.6, which names sizes and the split like 1.6, by the rules of that release.
+    job = loaded.job
+    later = job.for_release(served(job.dialect)[0])
+    memory = _estimate_config(request.job._replace(config=path), loaded._replace(job=later))
+    is_refused = isinstance(memory.error, (UsageError, ConfigError)) and not isinstance(memory.error, UnknownSizesError)
+    if is_refused and job.outdated_because is not None:  # what that release refuses says nothing about this one
+        memory = memory._replace(error=UnsupportedError(job.outdated_because))
+    return InspectedConfig(request, path, loaded._replace(job=later), job, None, memory, is_outdated=True)
 
 
 def start_overview(path: Path, subject: Subject, report: LintReport, plan: LayerPlan | None = None) -> Overview:
@@ -203,8 +218,13 @@ def config_overview(config: InspectedConfig, path: Path, report: LintReport) -> 
     over = memory.estimate is not None and memory.estimate.outlook is not Outlook.BELOW
     if stages:
         over = any(one.verdict.outcome is not Fit.FITS for one in stages)
-    change = None
-    if over and memory.job and memory.estimate:
+    change, estimated_as = None, ""
+    if config.is_outdated and memory.estimate is not None and config.loaded is not None:
+        later = config.loaded.job.release
+        estimated_as = f"{later.framework} {later.version}"
+        if over:
+            change = Suggestion("help", msg("config.outdated.hint", version=later.version, file=quote(str(path))))
+    elif over and memory.job and memory.estimate:
         change = _cheapest_change(memory.job, memory.estimate, dryrun=bool(stages))
         if change is None and (stages or memory.estimate.outlook is Outlook.OVER):
             change = Suggestion("layout", msg("check.change.layout"))
@@ -215,6 +235,7 @@ def config_overview(config: InspectedConfig, path: Path, report: LintReport) -> 
         assumptions=_assumptions(config),
         estimate=memory.estimate,
         sizes=_sizes_of(config),
+        estimated_as=estimated_as,
         no_estimate_because=screen.no_estimate_because or (error.message if error is not None else None),
         no_estimate_hint=hint,
         stages=stages,
@@ -255,14 +276,16 @@ def _subject(config: InspectedConfig, report: LintReport) -> Subject:
     named = () if job.dialect is Dialect.MINDSPEED_MS else _NAMES  # its classes are not named after a model
     name = next((one for one in map(job.model.value, named) if isinstance(one, str)), "")
     layers = sum(map(sum, placement)) if placement else None
-    return Subject(job.dialect.value, f"{job.release.framework} {job.release.version}", name, layers)
+    version = job.release_around[1] if config.is_outdated and job.release_around is not None else job.release.version
+    return Subject(job.dialect.value, f"{job.release.framework} {version}", name, layers)
 
 
 def _sizes_of(config: InspectedConfig) -> Sizes | None:
     if config.loaded is None or config.job is None:
         return None
+    job = config.loaded.job if config.is_outdated else config.job
     try:
-        return Sizes(*config.loaded.job.sizes, parameters=count_parameters(config.job.model))
+        return Sizes(*config.loaded.job.sizes, parameters=count_parameters(job.model))
     except ConfigError:  # its `config.json` cannot be read
         return None
 
@@ -283,6 +306,8 @@ def _next_commands(config: InspectedConfig, path: Path, change: Suggestion | Non
     # First the command that shows whether the job fits, then the one that makes it fit; only commands that accept the job.
     memory, stages, request = config.memory, config.verdicts, config.request
     job, estimate, plan = memory.job, memory.estimate, config.plan
+    if config.is_outdated:  # no other command knows its release
+        return
     if job is None or isinstance(memory.error, UsageError):  # a dryrun would fail, too
         is_assumed = config.job is not None and config.job.sizes.origin is SizeOrigin.ASSUMED  # by `check` alone
         if plan is not None and plan.failure is None and plan.layers and not is_assumed:

@@ -133,6 +133,7 @@ class Overview(Record):
     against: MemoryDifference | None = None
     not_compared_because: Message | None = None  # why there is no such comparison
     sizes: Sizes | None = None  # the sizes of the model; None if unknown
+    estimated_as: str = ""  # the framework and release whose rules the estimate applies, if not its own
 
     @property
     def worst(self) -> StageVerdict | None:

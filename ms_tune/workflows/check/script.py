@@ -35,7 +35,7 @@ from ms_tune.lint.runner import lint_files
 from ms_tune.normalize.script import ProgramPlan, normalize_script
 from ms_tune.records import Record
 from ms_tune.source.shell.read import find_above
-from ms_tune.text import Message, msg
+from ms_tune.text import msg
 from ms_tune.verdict.limit import limit_of_torch
 from ms_tune.verdict.outcome import no_verdict
 from ms_tune.workflows.check.base import compare_scripts, text_at
@@ -88,16 +88,20 @@ def _script_overview(
     program, error = _plan_first_program(script)
     plan = program.plan if program is not None else None
     screen = start_overview(path, _subject(script, program, report), report, plan)
-    found = _estimate_program(request, script)
+    similar = _read_similar(script)
+    found = _estimate_program(request, similar)
     if isinstance(found, ProgramEstimate):
         screen = screen._replace(assumptions=found.assumptions, estimate=found.estimate, sizes=Sizes(*found.sizes))
         if screen.subject.layers is None and found.estimate is not None:
             layers = sum(one.layers for one in found.estimate.stages)
             screen = screen._replace(subject=screen.subject._replace(layers=layers))
+    if similar is not script and screen.estimate is not None:
+        screen = screen._replace(estimated_as=f"MindSpeed-LLM {similar.release}")
     if screen.estimate is None:
-        why = found.error if isinstance(found, ProgramEstimate) else found
-        screen = screen._replace(no_estimate_because=error.message if error is not None else why)
-        screen = screen._replace(no_estimate_hint=error.hint if error is not None else None)
+        reason = found.error if isinstance(found, ProgramEstimate) else found
+        why = error if error is not None and similar is script else reason
+        if why is not None:
+            screen = screen._replace(no_estimate_because=why.message, no_estimate_hint=why.hint)
     if error is not None:
         return complete_overview(screen, request, ())
     if observer is not None:
@@ -146,7 +150,7 @@ def _estimate_script(request: OverviewRequest, script: ScriptJob) -> Estimate | 
         job = script.config_job()
         if job is not None:
             return _inspect_config(request, script, job, None).memory.estimate
-        found = _estimate_program(request, script)
+        found = _estimate_program(request, _read_similar(script))
     except MsTuneError:
         return None
     return found.estimate if isinstance(found, ProgramEstimate) else None
@@ -170,18 +174,27 @@ class ProgramEstimate(Record):
     assumptions: Assumptions
     sizes: ModelSizes  # where the size of the vocabulary comes from
     estimate: Estimate | None = None
-    error: Message | None = None  # why there is no estimate
+    error: MsTuneError | None = None  # why there is no estimate
 
 
-def _estimate_program(request: OverviewRequest, script: ScriptJob) -> ProgramEstimate | Message:
+def _read_similar(script: ScriptJob) -> ScriptJob:
+    # Return the script read for a release with known layers, if that of the sources around it has none: sizes have the same
+    # arguments in all of them, such as in the forks of ModelLink, MindSpeed-LLM's name before 1.0.
+    try:
+        script.release  # noqa: B018 - raises the error
+    except ConfigError:
+        return ScriptJob(script.path, script.text, version=SERVED[0])
+    except UnsupportedError:  # the user named it
+        pass
+    return script
+
+
+def _estimate_program(request: OverviewRequest, script: ScriptJob) -> ProgramEstimate | MsTuneError:
     # Estimate the first program with a known number of processes, or the first one; return why if that is impossible.
     try:
-        try:
-            commands = script.commands
-        except ConfigError:  # the release around it has no rules for findings, but sizes have the same arguments
-            commands = ScriptJob(script.path, script.text, version=SERVED[0]).commands
+        commands = script.commands
         if not commands:
-            return msg("check.script.no-estimate")
+            return UnsupportedError(msg("check.script.no-estimate"))
         command = next((one for one in commands if one.launch.processes is not None), commands[0])
         try:
             return _estimate_command(request, command)
@@ -191,9 +204,10 @@ def _estimate_program(request: OverviewRequest, script: ScriptJob) -> ProgramEst
                 raise
             return _estimate_command(request, bare)
     except NotEvaluableError as error:
-        return msg("check.script.unknown", argument=error.argument, variable=error.variable)
+        unknown = {"argument": error.argument, "variable": error.variable}
+        return UnsupportedError(msg("check.script.unknown", **unknown), msg("check.script.unknown.hint", **unknown))
     except MsTuneError as error:
-        return error.message
+        return error
 
 
 def _estimate_command(request: OverviewRequest, command: ProgramArguments) -> ProgramEstimate:
@@ -220,7 +234,7 @@ def _estimate_command(request: OverviewRequest, command: ProgramArguments) -> Pr
     try:
         estimate, micro_batches = estimate_arguments(command, plan, split, request.job, words)
     except MsTuneError as error:
-        return found._replace(error=error.message)
+        return found._replace(error=error)
     return found._replace(estimate=estimate, assumptions=found.assumptions._replace(micro_batches=micro_batches))
 
 
