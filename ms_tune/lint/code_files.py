@@ -129,7 +129,8 @@ def _load_script(path: Path, text: str, *, named: bool, version: str | None) -> 
         programs_in(source, one, default_release(one)) for one in (Dialect.MEGATRON, Dialect.MINDSPEED_MM)
     )
     if script.launches.launches and starts_pytorch(script.launches):
-        if not has_programs:
+        is_foreign = script.checkout is None or script.checkout.framework is None  # those of a framework are its users'
+        if is_foreign and not has_programs:
             return msg("lint.pytorch-script")
         checks = tuple(check for check in checks if check.name in _OF_ANY_SCRIPT)
     is_ours = named or has_programs or _sets_known(environment)

@@ -38,14 +38,19 @@ def normalize_script(script: ScriptJob, *, supposing: bool = False) -> tuple[Pro
     """
     path = script.path
     if not script.commands:
-        raise no_program_error(path)
+        raise no_program_error(script)
     planned = (_plan_program(path, command, script.checkout, supposing=supposing) for command in script.commands)
     return tuple(planned) if RETURN not in script.text else tuple(map(_warn_line_ends, planned))
 
 
-def no_program_error(path: Path) -> ConfigError:
-    """Return the error for a script that starts no MindSpeed-LLM program."""
-    return ConfigError(msg("megatron_layers.no-program"), msg("megatron_layers.no-program.hint"), path=path)
+def no_program_error(script: ScriptJob) -> ConfigError:
+    """Return the error for a script that starts no MindSpeed-LLM program: another one, or one with a config elsewhere."""
+    reason = "no-program"
+    config = next((job.unknown or job.config.text for job in script.config_jobs), None)
+    if config is not None:
+        reason = "config-elsewhere"
+    message, hint = msg(f"megatron_layers.{reason}", config=config), msg(f"megatron_layers.{reason}.hint")
+    return ConfigError(message, hint, path=script.path)
 
 
 def _warn_line_ends(one: ProgramPlan) -> ProgramPlan:

@@ -23,7 +23,7 @@ class ConfigCopy:
         self.data: dict[str, Any] = copy.deepcopy(data)
         self.path = path
         self._changes: dict[str, SettingChange] = {}
-        self._job = job
+        self._job, self._version = job, job.version if job is not None else None
         for section in sections:
             if not isinstance(self.get(section, {}), dict):
                 raise ConfigError(msg("model.section-not-a-mapping", key=section), path=path)
@@ -83,14 +83,14 @@ class ConfigCopy:
     def copy(self) -> ConfigCopy:
         """Return a copy with the same values and changes, for trials."""
         made = ConfigCopy(self.data, self.path, job=self._job)
-        made._changes = dict(self._changes)
+        made._changes, made._version = dict(self._changes), self._version
         return made
 
     @property
     def job(self) -> Job:
         """Return the job of these values as if read from a file, for MindFormers' static graph; cached until a value changes."""
         if self._job is None:
-            self._job = Job(source_of(self.data, self.path), dialect=Dialect.MINDFORMERS)
+            self._job = Job(source_of(self.data, self.path), dialect=Dialect.MINDFORMERS, version=self._version)
         return self._job
 
     def _remember(self, path: str, before: object, after: object) -> None:

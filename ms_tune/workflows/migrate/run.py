@@ -100,7 +100,7 @@ def migrate_script(
     """Migrate the MindSpeed-LLM program of a launch script; the default version is the release that accepts most arguments."""
     script = ScriptJob(path, version=version)
     if not script.commands:
-        raise no_program_error(script.path)
+        raise no_program_error(script)
     if len(script.commands) > 1:
         raise UnsupportedError(msg("migrate.several", count=len(script.commands)), msg("migrate.several.hint"))
     values, lines = arguments_of(script.commands[0])
