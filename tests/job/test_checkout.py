@@ -113,6 +113,10 @@ def test_nothing_is_claimed_of_mindspeed_llm_before_2_0(
     out, err = capsys.readouterr()
     assert "No issues found" in out
     assert str(tmp_path / file) in err
+    sizes = _SCRIPT.replace("--stage dpo --is-pairwise-dataset", "--padded-vocab-size 64 --micro-batch-size 1 --bf16")
+    write_files(tmp_path, {"tune.sh": sizes})
+    assert main(["check", str(tmp_path / "tune.sh")]) == 0
+    assert "estimated by the rules of MindSpeed-LLM 2.2" in capsys.readouterr().out
 
 
 def test_the_innermost_checkout_counts(tmp_path: Path) -> None:

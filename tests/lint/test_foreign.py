@@ -100,6 +100,9 @@ def test_scripts_of_pytorch_get_no_advice_for_mindspore(
     )
     assert main(["lint", "--no-config", "--lang", "en", "--json", str(ours)]) in (0, 1)
     assert "MST814" in {one["id"] for one in json.loads(capsys.readouterr().out)["findings"]}
+    (tmp_path / "mindspeed_llm").mkdir()  # a script of a supported framework is not foreign, whatever it starts
+    written(tmp_path / "mindspeed_llm", "__init__.py", "")
+    assert main(["lint", "--no-config", "--lang", "en", str(file)]) == 0
 
 
 def test_megatron_programs_of_pytorch_are_checked_for_their_arguments_alone(

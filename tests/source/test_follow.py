@@ -131,7 +131,10 @@ def test_a_base_above_is_followed_from_a_folder_above(tmp_path: Path, monkeypatc
     config = write(tmp_path / "configs/a.yaml", "base_config: ../common/base.yaml\n")
     with pytest.raises(ConfigError, match="outside"):
         with_bases(load_source(config))
-    monkeypatch.chdir(tmp_path)
+    with monkeypatch.context() as context:
+        context.chdir(tmp_path)
+        assert with_bases(load_source(config)).data["recompute_config"] == {"recompute": [1, 0]}
+    (tmp_path / ".git").mkdir()  # both files are of one repository
     assert with_bases(load_source(config)).data["recompute_config"] == {"recompute": [1, 0]}
 
 

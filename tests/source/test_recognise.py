@@ -38,6 +38,7 @@ distributed_backend: nccl
 eod_mask_loss: False
 timing_log_level: 0
 """,
+    "wandb": "_wandb: {value: {cli_version: 0.16}}\nadlr_autoresume: {value: false}\nmodel_config: {value: a}\n",
     "sapp": """
 pipeline_config: {pipeline_num: 16, num_layer: 96, offset: [0]}
 time_config: {head: 90, body: 90, tail: 180}
