@@ -91,7 +91,7 @@ class InspectedConfig(Record):
     plan: LayerPlan | None  # placement and recompute modes of its layers; None if they cannot be determined
     memory: JobMemory  # estimated memory of its stages
     verdicts: tuple[StageVerdict, ...] = ()  # verdicts of a dryrun; empty if none was requested
-    is_outdated: bool = False  # whether it is estimated by a later release, of which nothing else holds
+    is_outdated: bool = False  # whether it is estimated by a later release, whose other rules do not count
 
     def estimate_other(self, loaded: LoadedConfig) -> Estimate | None:
         """Estimate the memory of another config on the same devices."""
