@@ -27,6 +27,7 @@ class Form(Record):
 
     framework: str
     words: tuple[str, ...]  # one of them is in the text, regardless of case
+    also: tuple[str, ...]  # one of these, too, if there are any: the words are frequent
     pattern: re.Pattern[str]
     cause: str  # the cause that the words themselves report; empty if the figures decide
     unit: str  # of sizes without one
@@ -57,6 +58,7 @@ def load_forms(kind: str = "forms") -> tuple[Form, ...]:
         Form(
             one.get("framework", ""),
             tuple(word.lower() for word in one["words"]),
+            tuple(one.get("also", ())),
             _compile(one["pattern"]),
             one.get("cause", ""),
             one.get("unit", ""),
@@ -69,11 +71,16 @@ def load_forms(kind: str = "forms") -> tuple[Form, ...]:
 
 
 @cache
-def list_words() -> tuple[str, ...]:
-    """Return words, one of which is in every text that a form matches, regardless of case."""
-    return tuple(
-        dict.fromkeys(word for kind in ("forms", "figures") for form in load_forms(kind) for word in form.words)
-    )
+def list_words() -> Mapping[tuple[str, ...], tuple[str, ...]]:
+    """Return words of the forms, by those of which one must also be in a text: nothing else can match."""
+    found: dict[tuple[str, ...], dict[str, None]] = {}
+    for form in (*load_forms(), *load_forms("figures")):
+        found.setdefault(form.also, {}).update(dict.fromkeys(form.words))
+    return {also: tuple(words) for also, words in found.items()}
+
+
+def _has_words(form: Form, low: str) -> bool:
+    return any(word in low for word in form.words) and (not form.also or any(word in low for word in form.also))
 
 
 @cache
@@ -85,7 +92,7 @@ def match_failure(text: str) -> Match | None:
     """Return the first form of a failed allocation that a text matches; None if there is none."""
     low = text.lower()
     for form in load_forms():
-        if any(word in low for word in form.words) and (match := read_form(form, text)) is not None:
+        if _has_words(form, low) and (match := read_form(form, text)) is not None:
             return None if _harmless().search(text) else match
     return None
 
@@ -94,7 +101,7 @@ def match_figures(text: str) -> Match | None:
     """Return the figures in a text that complete a failed allocation reported elsewhere."""
     low = text.lower()
     for form in load_forms("figures"):
-        if any(word in low for word in form.words) and (match := read_form(form, text)) is not None:
+        if _has_words(form, low) and (match := read_form(form, text)) is not None:
             return match
     return None
 

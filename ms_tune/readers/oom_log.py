@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import chain
 from pathlib import Path
 from shlex import quote
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from ms_tune.errors import TraceError
 from ms_tune.facts.oom import (
@@ -386,9 +386,6 @@ def _read_log(path: Path, *, with_head: bool) -> tuple[list[MemoryFailure], list
 
 def _find_candidates(file: BinaryIO, evidence: list[str] | None) -> Iterator[tuple[int, str, bool]]:
     # Yield the lines with one of the words, each with the lines that may continue it, and whether they have a word.
-    words = tuple(dict.fromkeys((*_WORDS, *list_words())))
-    polars = load_polars()
-    pattern = re.compile("|".join(map(re.escape, words)))
     done = rest = 0
     for body, first in read_line_blocks(file):
         text = decode_line(body)
@@ -396,14 +393,9 @@ def _find_candidates(file: BinaryIO, evidence: list[str] | None) -> Iterator[tup
             evidence.append(text)
         done += len(body)
         low = text.lower()
-        if polars is not None and not rest and not polars.Series([low]).str.contains_any(words)[0]:
+        if not rest and not _find_rows([low]):
             continue
-        lines = text.split("\n")
-        if polars is not None:
-            hits = polars.Series(low.split("\n")).str.contains_any(words).arg_true().to_list()
-        else:
-            hits = [row for row, line in enumerate(low.split("\n")) if pattern.search(line)]
-        begin = 0
+        lines, hits, begin = text.split("\n"), _find_rows(low.split("\n")), 0
         for hit in (*hits, len(lines)):
             for row in range(begin, min(rest, hit, len(lines))):
                 yield first + row, lines[row], False
@@ -411,6 +403,22 @@ def _find_candidates(file: BinaryIO, evidence: list[str] | None) -> Iterator[tup
                 yield first + hit, lines[hit], True
                 begin, rest = hit + 1, hit + 1 + _LINES_OF_MESSAGE
         rest = max(0, rest - len(lines) + 1)
+
+
+def _find_rows(lines: Sequence[str]) -> list[int]:
+    # Return the places of the texts with one of the words, and with one of those that must be there, too.
+    words = list_words()
+    words = {**words, (): (*words[()], *_WORDS)}
+    polars = load_polars()
+    if polars is None:
+        pairs = [["|".join(map(re.escape, some)) for some in pair] for pair in words.items()]
+        searches = [[re.compile(pattern).search for pattern in pair] for pair in pairs]
+        return [at for at, line in enumerate(lines) if any(one(line) and also(line) for also, one in searches)]
+    texts = polars.Series(lines)
+    found = texts.str.contains_any(words.pop(()))
+    for also, some in words.items():
+        found |= texts.str.contains_any(some) & texts.str.contains_any(also)
+    return cast("list[int]", found.arg_true().to_list())
 
 
 def read_memory_failures(paths: Sequence[Path]) -> FailureReport:

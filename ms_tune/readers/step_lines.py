@@ -37,7 +37,7 @@ _KINDS = {
     "B": r"(?P<{name}>True|False)",
 }
 _PLACEHOLDER = re.compile(r"\{([a-z_]{1,30}):([A-Z])\}")
-_CLOCK_PARTS = re.compile(r"(\d+) ?(days?|[dhms])")
+_CLOCK_PARTS = re.compile(r"(\d+)([dhms])")
 _SIXTH_DIGIT, _SLIP = 5e-7, 0.01  # half of the sixth digit; seconds between reading the clock and printing it
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 WHOLE = {"number", "total", "epoch", "batch", "tokens", "skipped", "skipped_sum", "nan", "rank"}
@@ -299,18 +299,16 @@ def _agree(fine: float, elapsed: float, pace: float) -> bool:
 
 def _parse_clock(text: bytes) -> float:
     # `1 day, 2:03:04`, `12:34` or `1h 2m 3s`; also plain seconds.
-    words = text.decode()
-    days, _, clock = words.rpartition(", ")
-    parts = _CLOCK_PARTS.findall(days if ":" in clock else words)
-    seconds = float(sum(int(count) * _SECONDS[unit[0]] for count, unit in parts))
-    if ":" in clock:
-        whole = 0
-        for part in clock.split(":"):
-            whole = 60 * whole + int(part)
-        return seconds + whole
+    days, _, clock = text.rpartition(b", ")
     try:
-        return seconds if parts else float(words)
-    except ValueError:
+        if b":" in clock:
+            whole = 0
+            for part in clock.split(b":"):
+                whole = 60 * whole + int(part)
+            return float(whole + _SECONDS["d"] * int(days.split()[0])) if days else float(whole)
+        parts = _CLOCK_PARTS.findall(text.decode())
+        return float(sum(int(count) * _SECONDS[unit] for count, unit in parts)) if parts else float(text)
+    except (ValueError, IndexError):  # not a clock, in a table
         return math.nan
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import lt
 from pathlib import Path
 from shlex import quote
 
@@ -62,7 +63,7 @@ _ANSI = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _MOST_LAYOUTS = 20_000  # layouts to keep; a log has some dozen
 _LONGEST = 4096  # bytes of a line; the layouts of longer ones are not kept
-_MOST_WAITING = 20_000  # steps
+_MOST_WAITING = 4000  # steps; more would not fit into a cache
 _OF_BARS = ("elapsed", "number", "total")  # values of a progress bar
 _MILLISECONDS = 1000
 _SAME_LOSS = 1e-3  # relative difference of one loss that two ranks report
@@ -204,21 +205,23 @@ class _TrainingLogReader:
             self._keep_forms_met()
         needles = self._needles
         lines = find_likely_lines(body, first, needles)
+        if b"\r" in body:
+            lines = _split_drawings(lines)
         known, kind, rows, numbers = self._layouts, self._kind, self._rows, self._lines
         bars = self._bar.seen
         for number, line, whole in lines:
             layout = known.get(line.translate(_DIGITS), _UNKNOWN)
-            if layout is _SKIPPED:
-                continue
             if layout is not None and layout[0] is kind and whole:
                 rows.append(layout[1](line))
                 numbers.append(number)
+            elif layout is _SKIPPED or (layout is _UNKNOWN and not any(needle in line for needle in needles)):
+                continue
             elif layout is not None and layout[0].names is _OF_BARS and whole:
                 clock, counter, total = layout[1](line)
                 bars.pop(total, None)
                 bars[total] = (counter, clock)
-            elif layout is not _UNKNOWN or any(needle in line for needle in needles):
-                self._read_other_line(number, line, whole=whole)
+            else:
+                self._read_other_line(number, line, layout, whole=whole)
                 kind, rows, numbers = self._kind, self._rows, self._lines
         if len(self._rows) > _MOST_WAITING:
             self.place_batch()
@@ -253,20 +256,13 @@ class _TrainingLogReader:
         return found
 
     def _may_matter(self, line: bytes) -> bool:
-        if b"\r" in line or any(word in line for word in self._others):
+        if any(word in line for word in self._others):
             return True
         return any(True for _ in locate_steps(split_rank(decode_line(line))[1], self._forms))
 
-    def _read_other_line(self, number: int, line: bytes, *, whole: bool) -> None:
-        if b"\r" in line.rstrip(b"\r"):  # a progress bar that was drawn again and again
-            parts = line.split(b"\r")
-            totals = [*map(_total_of_bar, parts), b""]
-            for place, part in enumerate(parts):
-                # Of a bar that was drawn several times in turn, the last time counts.
-                if (not totals[place] or totals[place] != totals[place + 1]) and part.strip():
-                    self._read_other_line(number, part, whole=whole)
-            return
-        layout = self._layout_for(line) if whole else None
+    def _read_other_line(self, number: int, line: bytes, layout: _Layout | None, *, whole: bool) -> None:
+        if layout is _UNKNOWN or not whole:
+            layout = self._layout_for(line) if whole else None
         if layout is _SKIPPED:
             return
         if layout is None:
@@ -275,6 +271,8 @@ class _TrainingLogReader:
             self._add_row(layout[0].form, layout[0].names, layout[1](line), number)
 
     def _begin_kind(self, form: StepForm, names: tuple[str, ...]) -> None:
+        if names == self._kind.names and form is self._kind.form:
+            return
         kind = self._kinds.get((form.name, names)) or self._kinds.setdefault((form.name, names), LineKind(form, names))
         if kind is not self._kind:
             self.place_batch()
@@ -410,6 +408,9 @@ class _TrainingLogReader:
     def _place_rank(self, form: StepForm, rank: int | None, columns: Columns, kept: Sequence[int]) -> None:
         # Steps that rise, with one total, belong to the steps before them; at each other step a run or a rank begins.
         number, total = columns["number"], columns.get("total")
+        if len(kept) == len(number) and all(map(lt, number, number[1:])) and (not total or min(total) == max(total)):
+            self._place_part(form, rank, columns, kept)
+            return
         begin = 0
         for end in range(1, len(kept) + 1):
             if end < len(kept):
@@ -548,10 +549,25 @@ def _repeats_step(steps: RankSteps, first: Mapping[str, Sequence[float]], number
     return True
 
 
-def _total_of_bar(part: bytes) -> bytes:
-    # `/300` of `3%|# | 10/300 [00:41<20:32, 4.10s/it]`
-    end = part.find(b" [") if b"%|" in part else -1
-    return part[part.rfind(b"/", 0, end) : end] if end > 0 else b""
+def _split_drawings(lines: Iterable[tuple[int, bytes, bool]]) -> Iterator[tuple[int, bytes, bool]]:
+    # A progress bar is drawn again and again in one line. Of drawings in turn, the last one counts.
+    for number, line, whole in lines:
+        if b"\r" not in line:
+            yield number, line, whole
+            continue
+        kept, bar = [], b""
+        for part in reversed(line.split(b"\r")):
+            if (not bar or bar not in part) and not (part.isspace() or not part):
+                kept.append(part)
+                bar = _mark_of_bar(part)
+        for part in reversed(kept):
+            yield number, part, whole
+
+
+def _mark_of_bar(part: bytes) -> bytes:
+    # Return `/300 [` of `3%|# | 10/300 [00:41<20:32, 4.10s/it]`.
+    end = part.rfind(b" [") if b"%|" in part else -1
+    return part[part.rfind(b"/", 0, end) : end + 2] if end > 0 else b""
 
 
 def _take_rows(columns: Columns, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:

@@ -175,6 +175,7 @@ def test_every_figure_of_a_message(tmp_path: Path) -> None:
         ("Allocate pin memory failed, size: 904", "mindspore", "host", 904, ""),
         ("EL0004: [PID: 1] 2026-01-28-07:22:29.827.496 Failed to allocate memory.", "driver", "unknown", None, ""),
         ("Memory_Allocation_Failure(EL0004): Failed to allocate memory requested by GE module.", "driver", "unknown", None, "GE"),
+        ("rtStreamCreate failed. Reason: error code is 207001", "driver", "unknown", None, ""),
         ("[ERROR] halMemAlloc has failed, ret=207001, size = 4096", "driver", "unknown", 4096, ""),
         ("Call rtMalloc fail, purpose: page caching, type = 2, size:4097, device_id:0", "driver", "unknown", 4097, ""),
         ("Failed to allocate resource[DeviceMemory] with info [size:4098]. Reason: Memory resources are exhausted.", "hccl", "unknown", 4098, ""),
@@ -455,6 +456,7 @@ def test_no_string_of_the_libraries_is_silent(tmp_path: Path, package: str) -> N
     ("text", "hint"),
     [
         ("all is well\n", "metrics"),
+        ("iteration 207001/ 290000 | max_memory_allocated(GB): 60.1 | lm loss: 2.5 |\n", "metrics"),
         ("", "killed"),
         ('Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: no\n', "ValueError: no"),
         ("halMemAlloc done: size=12\n", "metrics"),
