@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from ms_tune.cli.device import exit_code
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
 from ms_tune.errors import ConfigError, ExitCode, UsageError
+from ms_tune.report.console import Console
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
 from ms_tune.units import whole_number
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.result import DryrunResult
-    from ms_tune.report.console import Console
 
 
 def _parse_numbers(option: str, text: str) -> tuple[int, ...]:

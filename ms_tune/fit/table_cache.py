@@ -11,9 +11,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.dryrun.cann_sim.environment import simulated_by
 from ms_tune.dryrun.prepare import prepare_run
@@ -28,9 +29,6 @@ from ms_tune.planning.table import MOST_BYTES, CostTable
 from ms_tune.planning.table_file import MOST_TEXT, read_table, table_json
 from ms_tune.records import plain_data
 from ms_tune.version import __version__
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _FOLDER, _FORM = "fit", 6  # folder in the cache; version of the file format
 _MAX_FILES = 4096  # files

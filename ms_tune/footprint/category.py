@@ -12,18 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.phases import EAGER, Phase, Phases, is_useful, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED, Frame, parse_users
 from ms_tune.readers.table import NONE, Table
 from ms_tune.readers.tensors import TensorList
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 CONTENTS = tuple(MemoryCategory)
 _UNKNOWN = -1  # no rule applied yet

@@ -12,17 +12,13 @@ are holes. In every real trace we have, this equals the tracker's footprint at e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 # Memory of the GE back end: MindSpore reports it as allocated and freed on adjacent ticks (ge_graph_executor.cc).
 _NOT_LIVE = frozenset({"GeFixed", "GeConst"})

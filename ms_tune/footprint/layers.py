@@ -12,18 +12,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.footprint.category import STATE_PREFIXES, Contents, is_collective, parse_operator
 from ms_tune.footprint.phases import CALLS, EAGER, FrameOrigin, Phase, classify_frame, phase_code
 from ms_tune.readers.memory_block import Frame, parse_users
 from ms_tune.readers.scopes import SCOPE_LAYER, ScopePass, find_pass, mask_layer_number
 from ms_tune.readers.table import Table
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PARAMETER = "Parameter"  # the "operator" of a named parameter of a graph
 _USUAL_LAYER = re.compile(r"(?:^|\.)(layers?|blocks?|h)\.(\d+)\.")  # preferred: chunks and copies have numbers, too

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
@@ -15,9 +15,6 @@ from ms_tune.footprint.steps import Steps
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.table import NONE, Table
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _SHORT = 0.01  # of all ticks: blocks with a shorter life are spikes
 _WORD = 2.0**62

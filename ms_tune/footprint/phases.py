@@ -10,15 +10,12 @@ import re
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.readers.memory_block import Frame
 from ms_tune.readers.table import Table
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 EAGER = "PyNative"  # the task name of every block of the dynamic graph
 CALLS = frozenset({"construct", "forward"})  # `forward` is `construct` in torch-like front ends on MindSpore

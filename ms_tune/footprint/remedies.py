@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.facts.query import data_folder
@@ -29,9 +29,6 @@ from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
 from ms_tune.records import Record
 from ms_tune.text import Language, Text
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 STATIC = ("mindformers",)  # dialects of the static graph
 DYNAMIC = ("mindspeed-ms", "mindformers-pynative", "megatron")

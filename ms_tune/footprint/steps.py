@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import Curve
@@ -16,9 +16,6 @@ from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
 from ms_tune.readers.tracker_tables import Tasks
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Kinds of blocks that operators allocate; weights, constants, inputs and outputs of actors have no launch.
 _LAUNCHED = frozenset({"Kernel", "Somas", "SomasOutput", "WorkSpace"})

@@ -11,18 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.footprint.phases import FrameOrigin, classify_frame
 from ms_tune.pools.torch_replay import TorchReplay
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.torch_snapshot import Action, DeviceTrace
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _TORCH = re.compile(
     r"(?:site|dist)-packages/(?:torch|torch_npu|apex|megatron|mindspeed)/|/(?:torch|torch_npu|megatron)/"

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.footprint.curve import Curve
@@ -36,10 +36,6 @@ from ms_tune.readers.torch_snapshot import Action, DeviceTrace, TorchSnapshot, r
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _SURVIVORS, _SPREAD = 3, 0.5  # a leak: at least 3 blocks of one stack, over at least half of the trace
 _LEAST_LEAK = MIB

@@ -10,9 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.category import Contents, category_code, parse_operator
@@ -22,10 +22,6 @@ from ms_tune.footprint.phases import EAGER, Phase, phase_code
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 _LEAST_BLOCKS = 3  # per layer: a repetition with fewer blocks is not a layer
 _RECOMPUTE_FILE = "mindspore/common/recompute.py"  # MindSpore 2.3 to 2.10

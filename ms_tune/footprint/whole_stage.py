@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.enums import MemoryCategory
 from ms_tune.errors import TraceError
@@ -30,9 +31,6 @@ from ms_tune.readers.scopes import SCOPE_LAYER
 from ms_tune.readers.table import HOST_POOL, NONE, Coded, Table
 from ms_tune.readers.tensors import ITEM_BYTES, TensorType, TrackerGraph, read_tensor_list, read_tracker_graph
 from ms_tune.readers.tracker_tables import read_block_table
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ALIKE = 0.001  # share of a footprint; orders whose footprints differ by less count as one
 _PAIR = 2

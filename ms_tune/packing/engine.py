@@ -16,17 +16,15 @@ from functools import cache
 from importlib.resources import files
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.errors import StandInBuildError
 from ms_tune.native import cache_root, cached_folder, compile_library
 from ms_tune.packing.placement import BlockLives
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _MASKS = 10_000  # overhead of one numpy operation, in comparisons
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")

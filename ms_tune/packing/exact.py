@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.packing.engine import SEARCHES, CompiledEngine, Items, PackingTask, find_identical_blocks
 from ms_tune.packing.placement import BlockLives, PackingProblem, count_meetings
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 MOST_BLOCKS = 1200  # with more blocks, a search is hopeless
 # Nanoseconds per remaining block at a node: constant, per block of the problem, and per tick of the mean lifetime. Fitted to

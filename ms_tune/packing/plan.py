@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.packing.engine import CompiledEngine, GapFit, Items, NumpyEngine
 from ms_tune.packing.exact import MOST_BLOCKS, improve_exactly
@@ -30,8 +31,6 @@ from ms_tune.packing.placement import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     Numbers = NDArray[np.int64]
 
 _FEWEST_BLOCKS = 64  # shorter periods are ignored

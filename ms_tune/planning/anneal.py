@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ms_tune.planning.costs import Costs, IntArray
 
 _CHAINS = 64

@@ -13,14 +13,13 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from ms_tune.enums import RecomputeMode
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ms_tune.planning.costs import Costs, IntArray
 
     Floats = NDArray[np.float64]

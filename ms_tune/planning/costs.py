@@ -23,14 +23,13 @@ from math import gcd, lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.schedule import passes_in_turn, stage_passes
 from ms_tune.planning.table import CostTable, LayerGroup
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ms_tune.planning.schedule import PassKey, PipelinePass
 
     IntArray = NDArray[np.int64]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.packing.placement import PackingProblem
 from ms_tune.pools.pool import ALIGNMENT, replay_workload
@@ -14,10 +15,6 @@ from ms_tune.pools.torch_pool import TorchPool
 from ms_tune.pools.torch_space import NPU_PADDING, TorchSettings
 from ms_tune.pools.workload import Request, make_workload
 from ms_tune.readers.memlog import HEAD, LogBlock, MemLog
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 VARIABLE = 512  # bytes; STAlloc calls blocks up to this size "variable" and treats them separately
 

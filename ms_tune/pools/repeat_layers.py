@@ -16,12 +16,11 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.pools.workload import Request, Workload, make_workload
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     _Pairs = tuple[list[int], list[int]]
 
 _MOST_ALIGNED = 100_000  # events of the smaller run: half a kilobyte each

@@ -14,9 +14,10 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.pools.initial_state import RecordingError, Start, rewind_recording
 from ms_tune.pools.pool import ALIGNMENT, PoolGrowth
@@ -24,9 +25,6 @@ from ms_tune.pools.torch_pool import TorchPool
 from ms_tune.pools.torch_space import NPU_BASE_ALIGNMENT, NPU_PADDING, PoolBlock, SeedError, TorchSettings
 from ms_tune.readers.torch_snapshot import Action, DeviceTrace, Events
 from ms_tune.units import MIB
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _LEAST_EVENTS, _LEAST_TIMES = 4096, 4  # below these numbers, copying saves nothing
 _MAX_CANDIDATES = 64  # candidates tried as the beginning of the next step: later occurrences of the event in the middle

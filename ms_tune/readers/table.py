@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.memory_block import NEVER_FREED, Block, DroppedRow, Frame
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 HOST_POOL = "Other"
 NONE = -1  # a missing number

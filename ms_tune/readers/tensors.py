@@ -25,9 +25,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.encode import schema_version_of
 from ms_tune.errors import TraceError
@@ -35,9 +36,6 @@ from ms_tune.readers.lines import FilePart, Progress, iterate_parts, no_progress
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Bytes per element (``mindspore/core/include/mindapi/base/type_id.h``).
 ITEM_BYTES = {

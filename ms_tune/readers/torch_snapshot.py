@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.plain_pickle import read_plain, refusal_of_pickle
 from ms_tune.records import Record
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     Columns = tuple[
         NDArray[np.int8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32]
     ]

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import FilePart, Progress, iterate_lines, iterate_parts, no_progress, reading
@@ -30,9 +31,6 @@ from ms_tune.readers.memory_block import NEVER_FREED, ColumnLayout, DroppedRow, 
 from ms_tune.readers.table import NONE, NUMBERS, Coded, Codes, Table, TableBuilder
 from ms_tune.records import Record
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Below this number of lines, reading one by one is faster than importing polars: 7,200 lines take 0.33 s of processor
 # time with all that dryrun then does with them, and 0.50 s with polars (0.2 s of it the import).

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.footprint.curve import Curve
 from ms_tune.footprint.result import RankReport
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.records import Record
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 

@@ -10,6 +10,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.encode import json_text
 from ms_tune.footprint.breakdown import PeakBreakdown
@@ -20,8 +21,6 @@ from ms_tune.report.memory_curve import Bands, Lives, bands_of, split_in_bands
 from ms_tune.report.memory_json import phase_name
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     Record = dict[str, object]
 
 _BLOCKS = 20_000  # number of blocks, largest first

@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.encode import as_json, json_text, record_json
 from ms_tune.footprint.breakdown import Theory
@@ -35,8 +36,6 @@ from ms_tune.verdict.outcome import Fit, Verdict
 from ms_tune.version import __version__
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ms_tune.dryrun.reading import JobReport
     from ms_tune.dryrun.result import StageResult
 

@@ -6,9 +6,9 @@ import csv
 import io
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ms_tune.encode import SCHEMA_VERSION, json_text, record_json
 from ms_tune.memory.plan import PlanReport, StallocPlan
@@ -19,9 +19,6 @@ from ms_tune.report.console import Console, text_width
 from ms_tune.report.page import table_html, verdict_html, write_page
 from ms_tune.text import Language
 from ms_tune.units import GIB, MIB, gib, mib
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _FORMAT = 1  # version of the plan file
 
