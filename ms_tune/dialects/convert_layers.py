@@ -20,7 +20,7 @@ from importlib import import_module
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import MEGATRON, MINDFORMERS, MINDFORMERS_PYNATIVE, MINDSPEED_MS, LayerPlan, LayerSpec
-from ms_tune.dialects.draft import LISTS, Cells, SettingsDraft, join_few, name_layers, name_ranges
+from ms_tune.dialects.draft import LISTS, Cells, SettingsDraft, join_few, name_ranges
 from ms_tune.dialects.operators import SWAP, Choices, Side, copy_choices
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
@@ -65,7 +65,8 @@ def convert_plan(  # noqa: PLR0913 - settings with defaults
     # layer.
     last = cells.layers[-1].recompute
     if to not in {MINDFORMERS_PYNATIVE, MEGATRON} and any(layer.recompute is not last for layer in cells.mtp_layers):
-        draft.say("prediction-layers", Severity.WARNING, layers=name_layers(cells.mtp_layers))
+        numbers = [layer.layer for layer in cells.mtp_layers]
+        draft.say("prediction-layers", Severity.WARNING, layers=name_ranges(numbers))
     import_module(f"ms_tune.dialects.{to.replace('-', '_')}.write").write_layers(draft)
     if choices.layers_by_name[SWAP] and plan.dialect != to and to not in {MINDSPEED_MS, MEGATRON}:
         draft.say("prefetch", Severity.WARNING)

@@ -107,11 +107,6 @@ def name_ranges(layers: Iterable[int]) -> str:
     return join_few(write_specs(layers))
 
 
-def name_layers(layers: Iterable[LayerSpec]) -> str:
-    """Return the numbers of layers as text for a message."""
-    return name_ranges([layer.layer for layer in layers])
-
-
 def flatten_chunk(cells: Cells, rows: list[list[int]]) -> list[Any]:
     """Return the rows, without the outer list if there is only one chunk."""
     return list(rows if cells.chunks > 1 else rows[0])

@@ -65,7 +65,8 @@ def _show_evidence(result: DryrunResult, console: Console) -> None:
         console.write(line)
     for message in run.standing:
         console.write(f"  - {console.say(message)}")
-    console.write(f"  - {_backend_text(result, console)}")
+    backend = console.text(f"dryrun.show.backend.{result.backend.value}", level=result.level)
+    console.write(f"  - {backend}")
     if result.stages:
         _show_saving(result.worst, console)
     if result.stages:
@@ -74,10 +75,6 @@ def _show_evidence(result: DryrunResult, console: Console) -> None:
     _show_changes(result, console)
     _show_worth(result, console)
     console.write("")
-
-
-def _backend_text(result: DryrunResult, console: Console) -> str:
-    return console.text(f"dryrun.show.backend.{result.backend.value}", level=result.level)
 
 
 def _show_traced(stage: StageResult, console: Console) -> None:
@@ -94,13 +91,10 @@ def _show_traced(stage: StageResult, console: Console) -> None:
         console.write(f"  {label}{gib(amount):>12}   {note}".rstrip())
     _show_theory(stage, console)
     # Memory by layer is left to `ms-tune memory`; locations in ms-tune's own files are replaced.
-    holders = tuple(replace(one, where=_own_location(one.where, console)) for one in stage.reading.report.peak.holders)
-    parts = replace(stage.reading.report.peak, layers=(), holders=holders)
+    peak, own = stage.reading.report.peak, console.text("dryrun.show.own-place")
+    holders = tuple(replace(one, where=own if _OWN in one.where else one.where) for one in peak.holders)
+    parts = replace(peak, layers=(), holders=holders)
     memory_text.show_breakdown(parts, console, _SHOWN_HOLDERS)
-
-
-def _own_location(where: str, console: Console) -> str:
-    return console.text("dryrun.show.own-place") if _OWN in where else where
 
 
 def _show_theory(stage: StageResult, console: Console) -> None:

@@ -214,24 +214,9 @@ def check_schedule(schedule: str, chunks: int) -> None:
         )
 
 
-def find_bad_structure(context: CheckContext) -> Iterator[Violation]:
-    """Report a mode without its required settings, or layers and modules of a wrong form."""
-    return report_refusals(_INCOMPLETE, _all_refused(context))
-
-
-def find_bad_layers(context: CheckContext) -> Iterator[Violation]:
-    """Report layers that are not layer IDs or ranges, too large, or not ascending."""
-    return report_refusals(_BAD_LAYERS, _all_refused(context))
-
-
-def find_swap_beyond(context: CheckContext) -> Iterator[Violation]:
-    """Report a swap whose last layer plus the prefetch is not below the number of layers."""
-    return report_refusals(_SWAP_BEYOND, _all_refused(context))
-
-
-def find_bad_swap_entries(context: CheckContext) -> Iterator[Violation]:
-    """Report swap entries of a wrong form."""
-    return report_refusals(_BAD_SWAP, _all_refused(context))
+def find_refused(context: CheckContext) -> Iterator[Violation]:
+    """Report the refusals of recompute and swap settings that belong to one check (``rule`` is its ID)."""
+    return report_refusals(str(context.options["rule"]), _all_refused(context))
 
 
 def _all_refused(context: CheckContext) -> Iterator[FrameworkStop]:

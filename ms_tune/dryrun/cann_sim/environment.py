@@ -17,9 +17,10 @@ from enum import Enum
 from pathlib import Path
 
 from ms_tune import native as native_compiler
-from ms_tune.dryrun.cann_sim.inventory import SOC_NAME, header_text, source_text, take_inventory, watching_text
+from ms_tune.dryrun.cann_sim.inventory import header_text, source_text, take_inventory, watching_text
 from ms_tune.errors import StandInBuildError, UnsupportedError, UsageError, reason_of
 from ms_tune.extras import install_line, refuse
+from ms_tune.facts.query import load
 from ms_tune.native import cache_root, cached_folder, compile_library, is_complete
 from ms_tune.text import Message, msg
 
@@ -217,7 +218,9 @@ def _build_cann(mindspore: MindSpore, folder: Path) -> None:
     # CANN's own Python package; programs use only the chip's name, the same as aclrtGetSocName's.
     acl = home / _PYTHON_PACKAGES / "acl"
     acl.mkdir()
-    (acl / "__init__.py").write_text(f"def get_soc_name():\n    return {SOC_NAME!r}\n", encoding="utf-8")
+    (acl / "__init__.py").write_text(
+        f"def get_soc_name():\n    return {load('cann_sim')['soc_name']!r}\n", encoding="utf-8"
+    )
     (home / "compiler").mkdir()
     (home / "compiler" / "version.info").write_text(f"Version={version}\n", encoding="utf-8")
     (home / "opp_kernel").mkdir()  # 2.7.0 checks that it exists

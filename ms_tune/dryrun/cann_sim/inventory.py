@@ -7,16 +7,12 @@ import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO
 
-# Prefixes of CANN's C functions. MindSpore looks them up with dlsym, so their names are among its strings.
-_LOOKED_UP = (
-    *("acl", "Hccl", "Hcom", "rt", "hal", "Msprof", "mstx", "mspti", "Nnopbase", "Adump"),
-    *("InitHugeMemThreadLocal", "UnInitHugeMemThreadLocal", "ReleaseHugeMem", "InitPTACacheThreadLocal"),
-    *("SetPTAHashKey", "CanUsePTACache", "PTAGetExecCache", "AddTensorAddrToCachedList"),
-)
+from ms_tune.facts.query import load
 
 _WORKSPACE = "GetWorkspaceSize"
 _C_INTERFACE = re.compile(
@@ -25,37 +21,6 @@ _C_INTERFACE = re.compile(
 
 # Excluded: names of the compiler's run time (weak, and intentionally absent) and MindSpore's own thread-locals.
 _NOT_CANN = re.compile(r"_ITM_\w+|__\w+|_Jv_\w+|_ZT[HW]\w+|_ZNK?9mindspore\w+|_ZNK?5atb9\w+")
-
-# Opened by name with dlopen, so no DT_NEEDED entry lists them (MindSpore 2.7 to 2.10,
-# plugin/ascend/res_manager/symbol_interface).
-_OPENED_BY_NAME = (
-    "libacl_op_compiler.so",
-    "libacl_tdt_channel.so",
-    "libacl_tdt_queue.so",
-    "libascend_hal.so",
-    "libascendcl.so",
-    "libhccl.so",
-    "libms_tools_ext.so",
-    "libmsprofiler.so",
-    "libopapi.so",
-)
-
-# Called through ctypes (mindspore/parallel/_dp_allreduce_fusion.py), so no library of MindSpore names them.
-_CALLED_FROM_PYTHON = ("HcomSetGradFusionByIndex", "HcomSetGradFusionBySize")
-
-# Libraries that every Linux provides: the C library, the C++ run time and so on.
-_SYSTEM_LIBRARIES = (
-    "libc.so.6",
-    "libm.so.6",
-    "libdl.so.2",
-    "libpthread.so.0",
-    "librt.so.1",
-    "libgcc_s.so.1",
-    "libstdc++.so.6",
-    "libz.so.1",
-    "libgomp.so.1",
-    "ld-linux-x86-64.so.2",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +46,11 @@ def take_inventory(mindspore: Path) -> Inventory:
     defined = {name for library in (askers | others).values() for name in library.defined}
 
     needed = {name for library in askers.values() for name in library.needed}
-    libraries = {*needed, *_OPENED_BY_NAME} - shipped - set(_SYSTEM_LIBRARIES)
-    symbols = {*_CALLED_FROM_PYTHON, *(name for library in askers.values() for name in library.undefined)}
+    facts = load("cann_sim")
+    libraries = {*needed, *facts["opened_by_name"]["libraries"]} - shipped - {*facts["system_libraries"]["libraries"]}
+    symbols = {*facts["called_from_python"], *(name for library in askers.values() for name in library.undefined)}
     for path in askers | others:
-        named = {name for name in names_in_data(path, _LOOKED_UP) if _C_INTERFACE.fullmatch(name)}
+        named = {name for name in names_in_data(path, facts["looked_up"]["prefixes"]) if _C_INTERFACE.fullmatch(name)}
         # Operators come in pairs, ``aclnnX`` and ``aclnnXGetWorkspaceSize``; the strings may contain either one.
         operators = {name.removesuffix(_WORKSPACE) for name in named if name.startswith("aclnn")}
         symbols |= named | operators | {name + _WORKSPACE for name in operators}
@@ -100,7 +66,7 @@ def _read_libraries(paths: Iterable[Path]) -> dict[Path, SharedLibrary]:
 def _names_of_the_system(names: Iterable[str]) -> set[str]:
     # Return the names that the C library, the C++ run time or Python define, by asking the dynamic linker.
     handles = [ctypes.CDLL(None)]
-    for library in _SYSTEM_LIBRARIES:
+    for library in load("cann_sim")["system_libraries"]["libraries"]:
         try:
             handles.append(ctypes.CDLL(library))
         except OSError:  # not on this machine; MindSpore reports it if it needs it
@@ -176,58 +142,31 @@ def names_in_data(path: Path, prefixes: Iterable[str]) -> set[str]:
     return {name.decode("ascii") for name in re.findall(pattern, data)}
 
 
-# Functions that must do more than return 0, by their (mangled) names; the first match counts. These are all that
-# MindSpore 2.7 to 2.10 calls, or may call, in simulation level 1: C++ objects that are constructed, returned by value
-# or by reference, and handles that are tested for null.
-SOC_NAME = "Ascend910B2"
 # MindSpore's own no-ops, 2.7 to 2.10: for the threads that poll for reports, and for the first use of the device by a process
 _REPORTS = "_ZN9mindspore6device6ascend27SimuFuncIaclrtProcessReportIiEET_i"
 _SET_DEVICE = "_ZN9mindspore6device6ascend23SimuFuncIaclrtSetDeviceIiEET_i"
-_PIMPL = r"(?:5Shape|10TensorDesc|6Tensor|12AscendString|5Graph|5GNode|11GraphBuffer)"
-_FAMILIES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), macro)
-    for pattern, macro in (
-        # Constructors; C1 builds a whole object, C2 a base class.
-        (rf"_ZN2ge{_PIMPL}C[12]E\w*", "MAKES_EMPTY({name}, 2)"),
-        (r"_ZN2ge8OperatorC[12]E\w*", "MAKES_OPERATOR({name})"),
-        # Assignment and setters that return *this.
-        (rf"_ZN2ge(?:{_PIMPL}|8Operator)aSE\w*", "RETURNS_SELF({name})"),
-        (r"_ZN2ge8Operator(?:7SetAttr|8SetInput|15AddControlInput)E\w*", "RETURNS_SELF({name})"),
-        (r"_ZN2ge5Graph(?:9SetInputs|10SetOutputs)E\w*", "RETURNS_SELF({name})"),
-        # Look-ups with a status that fill a reference; their names resemble those of the next group.
-        (r"_ZNK2ge\d+\w*?Desc\w*?E\w*RNS_10TensorDescE", "RETURNS_FAILURE({name})"),
-        # Objects returned by value.
-        (r"_ZN2ge15OperatorFactory14CreateOperatorE\w*", "MAKES_OPERATOR({name})"),
-        (r"_ZNK2ge(?:8Operator(?:7GetName|9GetOpType)|5Graph7GetName)Ev", "MAKES_EMPTY_STRING({name})"),
-        (r"_ZNK2ge\d+\w*?(?:GetShape|GetOriginShape|GetTensorDesc|Desc|DescByName)E\w*", "MAKES_EMPTY({name}, 2)"),
-        (r"_ZNK2ge8Operator19GetInferenceContextEv", "MAKES_EMPTY({name}, 2)"),
-        (r"_ZN2ge7Session23GetCompiledGraphSummaryEj", "MAKES_EMPTY({name}, 2)"),
-        (r"_ZNK2ge5Shape7GetDimsEv", "MAKES_EMPTY({name}, 3)"),
-        (r"_ZNK2ge5Graph13GetDirectNodeEv", "MAKES_EMPTY({name}, 3)"),
-        (r"_ZNK2ge5GNode\d+Get(?:In|Out)(?:ControlNodes|DataNodesAndPortIndexs)E\w*", "MAKES_EMPTY({name}, 3)"),
-        # Look-ups that must return "not found", and texts that are read immediately.
-        (r"_ZNK2ge8Operator7GetAttrE\w*", "RETURNS_FAILURE({name})"),
-        (r"_ZNK2ge12AscendString9GetStringEv", "RETURNS_EMPTY_TEXT({name})"),
-        (r"_ZN2ge13StatusFactory8InstanceEv", "RETURNS_REGISTRY({name})"),
-        # C handles. MindSpore does not query the chip's name in simulation, but its compiler of fused operators
-        # (jit_level O1) does, and stops at unknown names.
-        (r"acl\w*Create\w*", "RETURNS_HANDLE({name})"),
-        (r"aclrtGetSocName", f'RETURNS_TEXT({{name}}, "{SOC_NAME}")'),
-        # PyTorch programs call this to determine whether there is a device.
-        (r"aclrtGetDeviceCount", "COUNTS_DEVICES({name})"),
-        (r"aclGetRecentErrMsg", "RETURNS_EMPTY_TEXT({name})"),
+
+
+@cache
+def stand_ins() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """Return the functions that must do more than return 0, by their (mangled) names, each with the macro that defines it.
+
+    The first match counts. These are all that MindSpore 2.7 to 2.10 calls, or may call, in simulation level 1: C++ objects that are
+    constructed, returned by value or by reference, and handles that are tested for null.
+    """
+    facts = load("cann_sim")
+    return tuple(
+        (re.compile(row["functions"].replace("PIMPL", facts["pimpl"])), row["macro"]) for row in facts["stand_ins"]
     )
-)
-# `int aclrtCreateX(X **out, ...)` and `aclnn` operators return a status, not a handle.
-_RETURNS_STATUS = re.compile(r"aclrt\w+|aclnn\w+|acltdt(?!Create)\w+|aclprof(?!Create)\w+")
 
 
 def define_stand_in(symbol: str) -> str:
     """Return the macro call that defines one function."""
-    for pattern, macro in _FAMILIES:
-        is_status = macro.startswith("RETURNS_HANDLE") and _RETURNS_STATUS.fullmatch(symbol)
+    facts = load("cann_sim")
+    for pattern, macro in stand_ins():
+        is_status = macro.startswith("RETURNS_HANDLE") and re.fullmatch(facts["returns_status"]["functions"], symbol)
         if pattern.fullmatch(symbol) and not is_status:
-            return macro.format(name=symbol)
+            return macro.format(name=symbol, soc_name=facts["soc_name"])
     return f"RETURNS_ZERO({symbol})"
 
 
