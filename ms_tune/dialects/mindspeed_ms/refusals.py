@@ -9,18 +9,19 @@ registered names: ``legacy/model/activation.py``, ``core/optimizer/__init__.py``
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
+from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.mindspeed_ms.ignored import trains_in_half
-from ms_tune.dialects.mindspeed_ms.placement import divide
+from ms_tune.dialects.mindspeed_ms.placement import LayerPlacer, MindSpeedInputs, read_counts
+from ms_tune.dialects.mindspeed_ms.read import TextTooBigError, literal_list
 from ms_tune.dialects.plan_checks import passes
+from ms_tune.dialects.values import are_numbers, leaves, read_array
 from ms_tune.facts.models import LAYERS
 
 _LISTS = ("recompute", "select_recompute", "select_comm_recompute")
 _MOST = 4096  # stages or chunks; limits the linter's memory
-_TEXT = 2000  # characters of a list written as text
 _TRIO = ("loss_scale_value", "loss_scale_factor", "loss_scale_window")
 _OPTIMIZERS = ("Adam", "SGD", "mint.AdamW", "SpeedAdamW")
 _SHARDED = ("AdamW",)  # the library appends ZeRO to the name, and only AdamWZeRO exists
@@ -28,50 +29,44 @@ _SHARDED = ("AdamW",)  # the library appends ZeRO to the name, and only AdamWZeR
 
 def find_bad_layer_list(context: CheckContext) -> Iterator[Violation]:
     """Report a ``num_layer_list`` that the library refuses; it is ignored with one pipeline stage."""
-    rows = _rows(context)
-    stages, chunks = _stages_and_chunks(context)
-    layers = context.model.layers
-    path = ("parallel_config", "num_layer_list")
-    if rows is None or stages <= 1 or passes(context):
+    inputs, layers = _placement_inputs(context), context.model.layers
+    path, counts = ("parallel_config", "num_layer_list"), leaves(inputs.num_layer_list)
+    if not inputs.num_layer_list or inputs.stages <= 1 or passes(context) or not are_numbers(counts):
         return
-    expected = f"({chunks}, {stages})" if chunks else f"({stages},)"
-    flat = [item for row in rows for item in row]
-    related = ((("model_config", LAYERS), "layers"),)
-    if any(not isinstance(item, int) or isinstance(item, bool) for item in flat):
-        return
-    numbers = [item for item in flat if isinstance(item, int)]
+    layout, numbers = LayerPlacer(inputs).layout, [count for count in counts if isinstance(count, int)]
     if layers is not None and sum(numbers) != layers:
+        related = ((("model_config", LAYERS), "layers"),)
         yield Violation(path, "sum", {"sum": sum(numbers), "layers": layers}, related=related)
-    elif any(number <= 0 for number in numbers):
+    elif min(numbers, default=1) <= 0:
         yield Violation(path, "empty")
-    elif not _has_shape(context.get("parallel_config.num_layer_list"), stages, chunks):
-        yield Violation(path, "shape", {"expected": expected})
+    elif isinstance(context.get("parallel_config.num_layer_list"), list) and not _fits(inputs.num_layer_list, layout):
+        yield Violation(path, "shape", {"expected": str(layout)})
 
 
 def find_misshapen_recompute(context: CheckContext) -> Iterator[Violation]:
     """Report a list whose shape differs from (chunks,) stages; an empty one means no layers."""
-    stages, chunks = _stages_and_chunks(context)
-    if passes(context):
-        return
-    if context.get("parallel_config.standalone_embedding_stage") is True:
-        stages -= 1
-    for key in _LISTS:
+    layout = LayerPlacer(_placement_inputs(context)).layout
+    for key in _LISTS if not passes(context) else ():
         value = context.get(f"parallel_config.recompute_config.{key}")
-        if isinstance(value, list) and value and not _has_shape(value, stages, chunks):
-            expected = f"({chunks}, {stages})" if chunks else f"({stages},)"
-            yield Violation(("parallel_config", "recompute_config", key), params={"expected": expected})
+        if isinstance(value, list) and value and not _fits(value, layout):
+            yield Violation(("parallel_config", "recompute_config", key), params={"expected": str(layout)})
 
 
 def find_excess_recompute(context: CheckContext) -> Iterator[Violation]:
     """Report more recomputed layers than a cell has: full plus selective, or full plus communication."""
-    counts = _cells(context)
-    full = _cell_values(context, "recompute")
-    for key in _LISTS[1:]:
-        other = _cell_values(context, key)
-        if counts is None or full is None or other is None:
+    inputs, lists = _placement_inputs(context), context.mapping("parallel_config.recompute_config")
+    placer = LayerPlacer(inputs)
+    try:
+        placer.check_parallel()
+        cells = [(*cell, placer.place_cell(*cell, [])[0]) for cell in placer.cells()] if not inputs.standalone else ()
+        full, *others = (read_counts(lists[key]) if lists.get(key) else None for key in _LISTS)
+    except FrameworkStop:  # another check reports it
+        return
+    for key, other in zip(_LISTS[1:], others, strict=True):
+        if any(one is not None and one[0] != placer.layout for one in (full, other)):
             continue
-        for (chunk, stage), layers in counts.items():
-            both = full.get((chunk, stage), 0), other.get((chunk, stage), 0)
+        for place, (chunk, stage, layers) in enumerate(cells):
+            both = tuple(one[1][place] if one is not None else 0 for one in (full, other))
             # The check of the communication list also covers full recompute alone.
             if sum(both) > layers and (both[1] or key == _LISTS[2]):
                 name = key if both[1] else "recompute"
@@ -84,78 +79,41 @@ def find_excess_recompute(context: CheckContext) -> Iterator[Violation]:
 
 def find_recompute_of_embedding(context: CheckContext) -> Iterator[Violation]:
     """Report lists of which the first rank, without layers, uses the last number (index -1 of rank 0)."""
-    stages, _ = _stages_and_chunks(context)
-    if context.get("parallel_config.standalone_embedding_stage") is not True or stages <= 1:
-        return
-    for key in _LISTS:
+    inputs = _placement_inputs(context)
+    for key in _LISTS if inputs.standalone and inputs.stages > 1 else ():
         value = context.get(f"parallel_config.recompute_config.{key}")
-        if isinstance(value, list) and len(value) == stages - 1 and value[-1] and not isinstance(value[-1], list):
+        if (
+            isinstance(value, list)
+            and len(value) == inputs.stages - 1
+            and value[-1]
+            and not isinstance(value[-1], list)
+        ):
             yield Violation(("parallel_config", "recompute_config", key, len(value) - 1))
 
 
-def _stages_and_chunks(context: CheckContext) -> tuple[int, int]:
-    """Return stages and chunks; 0 chunks unless there are several, as in the training entry."""
-    stages = context.integer("parallel_config.pipeline_model_parallel_size", 1) or 1
+def _placement_inputs(context: CheckContext) -> MindSpeedInputs:
+    """Return the inputs of placement, as far as they are valid; no layers if their number is unknown."""
+    listed = context.get("parallel_config.num_layer_list")
+    if isinstance(listed, str):
+        try:
+            listed = literal_list(listed)
+        except (FrameworkStop, TextTooBigError):
+            listed = None
     chunks = context.integer("parallel_config.virtual_pipeline_model_parallel_size", 0) or 0
-    return min(max(stages, 1), _MOST), min(chunks, _MOST) if chunks > 1 else 0
+    return MindSpeedInputs(
+        layers=context.model.layers or 0,
+        stages=min(max(context.integer("parallel_config.pipeline_model_parallel_size", 1) or 1, 1), _MOST),
+        chunks=min(chunks, _MOST) if chunks > 1 else None,
+        standalone=context.get("parallel_config.standalone_embedding_stage") is True,
+        num_layer_list=listed if isinstance(listed, list) else None,
+    )
 
 
-def _rows(context: CheckContext) -> list[list[object]] | None:
-    value = _layer_list(context)
-    if not isinstance(value, list) or not value:
-        return None
-    return value if all(isinstance(row, list) for row in value) else [value]
-
-
-def _layer_list(context: CheckContext) -> object:
-    """Return the list; a text is parsed with ``ast.literal_eval`` like in the library."""
-    value = context.get("parallel_config.num_layer_list")
-    if not isinstance(value, str) or len(value) > _TEXT:
-        return value
+def _fits(value: object, layout: tuple[int, ...]) -> bool:
     try:
-        read = ast.literal_eval(value)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return [list(row) if isinstance(row, tuple) else row for row in read] if isinstance(read, (list, tuple)) else None
-
-
-def _has_shape(value: object, stages: int, chunks: int) -> bool:
-    if isinstance(value, str):
-        return True  # its shape is that of the parsed list, which other rules check
-    if not isinstance(value, list):
+        return read_array(value)[0] == layout
+    except FrameworkStop:
         return False
-    if not chunks:
-        return len(value) == stages and not any(isinstance(item, list) for item in value)
-    return len(value) == chunks and all(isinstance(row, list) and len(row) == stages for row in value)
-
-
-def _cells(context: CheckContext) -> dict[tuple[int, int], int] | None:
-    stages, chunks = _stages_and_chunks(context)
-    layers = context.model.layers
-    if layers is None or context.get("parallel_config.standalone_embedding_stage") or layers < stages * (chunks or 1):
-        return None
-    rows = _rows(context) if stages > 1 else None
-    if rows is not None:
-        ok = (
-            _has_shape(rows if chunks else rows[0], stages, chunks)
-            and sum(item for row in rows for item in row if isinstance(item, int)) == layers
-        )
-        if not ok:
-            return None
-        return {(c, s): item for c, row in enumerate(rows) for s, item in enumerate(row) if isinstance(item, int)}
-    parts = divide(layers, chunks) if chunks else [layers]
-    return {(c, s): count for c, part in enumerate(parts) for s, count in enumerate(divide(part, stages))}
-
-
-def _cell_values(context: CheckContext, key: str) -> dict[tuple[int, int], int] | None:
-    stages, chunks = _stages_and_chunks(context)
-    value = context.get(f"parallel_config.recompute_config.{key}")
-    if not value:
-        return {}
-    if not isinstance(value, list) or not _has_shape(value, stages, chunks):
-        return None
-    rows = value if chunks else [value]
-    return {(c, s): item for c, row in enumerate(rows) for s, item in enumerate(row) if isinstance(item, int)}
 
 
 def find_missing_loss_scale(context: CheckContext) -> Iterator[Violation]:
