@@ -16,6 +16,7 @@ from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.environment import LEVELS
 from ms_tune.dryrun.machine import check_machine
 from ms_tune.dryrun.request import ENGINES
+from ms_tune.dryrun.result import DryrunResult
 from ms_tune.dryrun.run import dryrun_job
 from ms_tune.errors import ExitCode, UsageError, reason_of
 from ms_tune.extras import need
@@ -89,19 +90,17 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     beside_one_config = arguments.command or arguments.compare_real or arguments.sweep
     if not arguments.command:
         refuse_options(arguments, {"python": None}, "launch.python.config")
-    if not beside_one_config:
-        return _simulate(arguments, console)
-    from ms_tune.cli import dryrun_modes  # noqa: PLC0415 - it needs NumPy
+    result = None if beside_one_config else _simulate(arguments, console)
+    from ms_tune.cli import dryrun_modes  # noqa: PLC0415 - it needs NumPy, which is loaded while the processes run
 
-    return dryrun_modes.run(arguments, console)
+    return (
+        dryrun_modes.run(arguments, console) if result is None else dryrun_modes.show_config(result, arguments, console)
+    )
 
 
-def _simulate(arguments: Namespace, console: Console) -> ExitCode:
+def _simulate(arguments: Namespace, console: Console) -> DryrunResult:
     with DryrunProgress(console) as progress:
-        result = dryrun_job(config_request(arguments), progress)
-    from ms_tune.cli.dryrun_modes import show_config  # noqa: PLC0415 - as above, which is loaded while the processes run
-
-    return show_config(result, arguments, console)
+        return dryrun_job(config_request(arguments), progress)
 
 
 def _check_machine(arguments: Namespace, console: Console) -> ExitCode:

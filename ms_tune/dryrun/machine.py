@@ -17,11 +17,11 @@ from ms_tune.dryrun.cann_sim.environment import (
     find_built_stand_ins,
     find_mindspore,
     find_real_cann,
-    installed_version,
 )
 from ms_tune.dryrun.job import MindFormersJob
 from ms_tune.dryrun.request import PreparedRun
 from ms_tune.errors import MsTuneError, UnsupportedError
+from ms_tune.facts.query import installed_version
 from ms_tune.facts.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.native import find_compilers
 from ms_tune.source.yaml import SourceFile

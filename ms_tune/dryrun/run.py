@@ -16,7 +16,6 @@ from ms_tune.dryrun.cann_sim.environment import (
     Cann,
     MindSpore,
     find_mindspore,
-    installed_version,
     prepare_cann,
 )
 from ms_tune.dryrun.environment import overridden_variables
@@ -41,6 +40,7 @@ from ms_tune.dryrun.task import Observer, Task, TaskState, child_of
 from ms_tune.enums import Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.extras import need
+from ms_tune.facts.query import installed_version
 from ms_tune.records import plain_data
 from ms_tune.text import Message, msg
 from ms_tune.verdict.limit import device_of, limit_of

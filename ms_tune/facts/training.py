@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
+from ms_tune.facts.query import installed_version
 from ms_tune.text import Message, msg
 
 
@@ -51,7 +51,7 @@ def pynative_framework() -> Framework | Message:
     mindformers, hyper_parallel = package_folder("mindformers"), package_folder("hyper_parallel")
     if mindformers is None:
         return msg("pynative.no-mindformers")
-    name = f"MindFormers {_version('mindformers')}".rstrip()
+    name = f"MindFormers {installed_version('mindformers') or ''}".rstrip()
     if not _contains(mindformers / _TRAINER, _TRAINS_BY_BACKWARD):
         return msg("pynative.no-trainer", mindformers=name)
     if hyper_parallel is None:
@@ -70,13 +70,6 @@ def package_folder(package: str) -> Path | None:
         return None
     places = found.submodule_search_locations if found else None
     return Path(next(iter(places))) if places else None
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def _contains(file: Path, text: str) -> bool:

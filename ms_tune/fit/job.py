@@ -21,6 +21,7 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 
 Cells = tuple[tuple[int, ...], ...]  # chunks x stages
+FOLDER = "fit"  # in the cache
 
 
 def write_lists(loaded: LoadedConfig, lists: SappLists) -> LoadedConfig:
@@ -209,3 +210,32 @@ def read_present_plan(job: PlannedJob, table: CostTable) -> PlanLists | None:
     except ConfigError:
         return None
     return plan
+
+
+def lists_of_plan(job: PlannedJob, plan: PlanLists) -> SappLists:
+    """Return a plan's lists to merge into the job's config; lists that neither the config nor the plan needs are omitted."""
+    nothing = plan.recompute
+    counts = tuple(map(tuple, job.now.placement or ()))
+    base = job.layers // (job.stages * job.chunks)
+    placed = tuple(tuple(base + more for more in row) for row in plan.offset)
+    # With swap, the framework reads recompute lists as layer numbers: write all of them if swap is or was used.
+    swaps = bool(plan.swap) or any(layer.swap for layer in job.now.layers)
+    selects = swaps or any(layer.select_patterns for layer in job.now.layers)
+    communicates = swaps or any(layer.comm_patterns for layer in job.now.layers)
+    return SappLists(
+        _row_lists(plan.offset) if placed != counts or any(map(any, plan.offset)) else None,
+        _row_lists(plan.recompute),
+        _row_lists(plan.select_recompute) if selects or plan.select_recompute != nothing else None,
+        _row_lists(plan.select_comm_recompute) if communicates or plan.select_comm_recompute != nothing else None,
+        swap=_row_lists(plan.swap or tuple((0,) * job.stages for _ in range(job.chunks))) if swaps else None,
+    )
+
+
+def _row_lists(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    return [list(row) for row in rows]
+
+
+def table_name(job: PlannedJob) -> str:
+    """Return what the names of the job's cached tables begin with, for a quick look whether there is one."""
+    sizes = (job.layers, job.stages, job.chunks, job.first.world_size, job.first.pipeline.micro_batches)
+    return "-".join(map(str, ("table", *sizes, "")))

@@ -23,14 +23,14 @@ from ms_tune.fit.calibration_runs import (
     probes_with_some_recomputed,
 )
 from ms_tune.fit.costs import DENSE_UNITS, RelativeCosts, relative_costs, table_without_sizes
-from ms_tune.fit.job import PlannedJob, check_plannable, check_writable, read_job, read_present_plan
+from ms_tune.fit.job import PlannedJob, check_plannable, check_writable, lists_of_plan, read_job, read_present_plan
 from ms_tune.fit.layouts import is_sequence_parallel, layout_keys, read_layout
 from ms_tune.fit.measure import Probe, RunFigures, measure_probes
 from ms_tune.fit.measured import StageMeasurements
 from ms_tune.fit.result import CheckRun, ConfigFit, ConfigFitRequest
 from ms_tune.fit.table import build_table, choose_first_chunk_stage, emptied_probes, in_flight_micro_batches, with_ends
-from ms_tune.fit.table_cache import write_cached_table
-from ms_tune.fit.verify_loop import VerifyLoop, check_probe, lists_of_plan, predict_check_run
+from ms_tune.fit.table_cache import CachedTable, write_cached_table
+from ms_tune.fit.verify_loop import VerifyLoop, check_probe, predict_check_run, with_rounds
 from ms_tune.normalize.sapp import merge_sapp
 from ms_tune.planning.fit import FitReport, PlanRemedy, linked_by
 from ms_tune.planning.search import SearchProgress, without_kinds
@@ -88,9 +88,11 @@ def fit_config(
         checked = CheckRun(check_run.stage, predicted, check_run.peak, check_run.layers)
     margin = checked.margin_bytes if checked is not None else 0
     fragments = tuple(size + margin for size in measured.fragment_bytes(job.stages))
-    write_cached_table(job, without_kinds(raw, [RecomputeMode.SWAP]), fragments)
+    kept = CachedTable(without_kinds(raw, [RecomputeMode.SWAP]), fragments)
+    write_cached_table(job, kept)
     made = time.monotonic()
     rounds, chosen, lacking, lost = VerifyLoop(job, request, observer, on_progress, reserve).run(table, fragments)
+    write_cached_table(job, with_rounds(kept, rounds, chosen))
     if lacking is not None:
         lacking = with_remedies(lacking, job, lost)
     elif chosen is None:

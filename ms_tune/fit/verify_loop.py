@@ -12,15 +12,15 @@ from ms_tune.dryrun.result import DryrunResult
 from ms_tune.dryrun.run import dryrun_job
 from ms_tune.dryrun.task import Observer
 from ms_tune.enums import RecomputeMode
-from ms_tune.fit.job import PlannedJob, full_first_lists
+from ms_tune.fit.job import PlannedJob, full_first_lists, lists_of_plan
 from ms_tune.fit.measure import Probe
 from ms_tune.fit.result import NEAR, ConfigFitRequest, RelievedStage, VerifiedStage, VerifyRound
-from ms_tune.normalize.sapp_lists import SappLists
+from ms_tune.fit.table_cache import CachedTable
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import FitReport, with_plan
 from ms_tune.planning.fit import fit_table as plan_for
 from ms_tune.planning.search import SearchProgress, add_recompute
-from ms_tune.planning.table import CostTable, PlanLists, Rows
+from ms_tune.planning.table import CostTable, PlanLists
 from ms_tune.text import msg
 
 _MOST_ROUNDS = 3
@@ -236,29 +236,6 @@ def _observed_fragments(one: VerifyRound, before: Sequence[int], reserve: int) -
     )
 
 
-def lists_of_plan(job: PlannedJob, plan: PlanLists) -> SappLists:
-    """Return a plan's lists to merge into the job's config; lists that neither the config nor the plan needs are omitted."""
-    nothing = plan.recompute
-    counts = tuple(map(tuple, job.now.placement or ()))
-    base = job.layers // (job.stages * job.chunks)
-    placed = tuple(tuple(base + more for more in row) for row in plan.offset)
-    # With swap, the framework reads recompute lists as layer numbers: write all of them if swap is or was used.
-    swaps = bool(plan.swap) or any(layer.swap for layer in job.now.layers)
-    selects = swaps or any(layer.select_patterns for layer in job.now.layers)
-    communicates = swaps or any(layer.comm_patterns for layer in job.now.layers)
-    return SappLists(
-        _row_lists(plan.offset) if placed != counts or any(map(any, plan.offset)) else None,
-        _row_lists(plan.recompute),
-        _row_lists(plan.select_recompute) if selects or plan.select_recompute != nothing else None,
-        _row_lists(plan.select_comm_recompute) if communicates or plan.select_comm_recompute != nothing else None,
-        swap=_row_lists(plan.swap or tuple((0,) * job.stages for _ in range(job.chunks))) if swaps else None,
-    )
-
-
-def _row_lists(rows: Rows) -> list[list[int]]:
-    return [list(row) for row in rows]
-
-
 def find_worst_stages(job: PlannedJob, plan: PlanLists) -> tuple[int, ...]:
     """Return the stages of a plan to simulate: each other stage needs no more memory than one of them."""
     loaded = job.with_lists(lists_of_plan(job, plan))
@@ -311,3 +288,20 @@ def predict_check_run(job: PlannedJob, table: CostTable, stage: int) -> int:
         for count in row
     ]
     return int(costs.peak_bytes(costs.state_of(cells)[None])[0, stage])
+
+
+def with_rounds(kept: CachedTable, rounds: Sequence[VerifyRound], chosen: VerifyRound | None) -> CachedTable:
+    """Return a table to cache with what the dryruns of plans showed: by it, a plan that they refuted exceeds the limit."""
+    costs, fragments = kept.costs, kept.fragment_bytes
+    for one in rounds:
+        planned = one.report.planned
+        if planned is None or not one.verified or planned.plan.swap:
+            continue
+        peaks = costs.peak_bytes(costs.state_of(planned.cells)[None])[0]
+        more = {seen.stage: seen.footprint_bytes - int(peaks[seen.stage]) for seen in one.verified}
+        fragments = tuple(max(size, more[at]) for size, at in zip(fragments, one.stands_for, strict=True))
+    kept = replace(kept, fragment_bytes=fragments)
+    if chosen is None or chosen.report.planned is None or not chosen.verified or chosen.report.planned.plan.swap:
+        return kept
+    needs = tuple(seen.footprint_bytes for seen in chosen.verified)
+    return replace(kept, table=kept.table._replace(present=chosen.report.planned.plan), needs=needs)

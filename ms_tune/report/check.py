@@ -140,7 +140,7 @@ def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> I
         yield from _wrap_lines(console.text("check.estimated-as", release=overview.estimated_as), most)
     yield from _matters_lines(overview, console, verbose=verbose)
     if overview.change is not None:
-        yield from _wrap_lines(console.text("check.change", change=console.say(overview.change.text)), most)
+        yield from _wrap_lines(console.text("check.change", change=console.say(overview.change.text)), None)
     head = console.text("check.next")
     for number, command in enumerate(overview.next if verbose else _best_command(overview)):
         yield f"{pad('' if number else head, text_width(head))}{command}"
@@ -317,7 +317,11 @@ def _overview_json(one: Overview, console: Console) -> dict[str, object]:
             for matter in one.matters
         ],
         "change": one.change
-        and {"bytes_freed": one.change.freed_bytes, **record_json(one.change, "name", "text", "enough")},
+        and {
+            "bytes_freed": one.change.freed_bytes,
+            "settings": {setting.name: setting.raw for setting in one.change.settings},
+            **record_json(one.change, "name", "text", "enough"),
+        },
         "against": one.against and _against_json(one.against, console),
         "not_compared_because": one.not_compared_because,
     }

@@ -155,9 +155,6 @@ class TestWhoIsServed:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # `python -m ms_tune` next to a checkout of MindSpore's sources.
-        def not_installed(name: str) -> NoReturn:
-            raise importlib.metadata.PackageNotFoundError(name)
-
         def a_plain_folder(name: str) -> ModuleSpec | None:
             return real(name)
 
@@ -165,7 +162,7 @@ class TestWhoIsServed:
         monkeypatch.setattr(
             importlib.util, "find_spec", lambda name: a_plain_folder("tests" if name == "mindspore" else name)
         )
-        monkeypatch.setattr(importlib.metadata, "version", not_installed)
+        monkeypatch.setattr(environment, "installed_version", lambda _: None)
         with pytest.raises(MissingExtraError):
             find_mindspore()
 

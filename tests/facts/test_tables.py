@@ -28,7 +28,7 @@ from ms_tune.facts.megatron import (
 )
 from ms_tune.facts.mindspeed_mm import MultimodalSetting, ever, settings
 from ms_tune.facts.models import cells_of, models
-from ms_tune.facts.query import VERSIONS, load
+from ms_tune.facts.query import VERSIONS, installed_version, load
 from ms_tune.facts.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.text import Message
 
@@ -44,6 +44,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "path", [str(tmp_path), *places])
     for name in PACKAGES:
         monkeypatch.delitem(sys.modules, name, raising=False)
+    installed_version.cache_clear()
     return tmp_path
 
 

@@ -28,10 +28,10 @@ from ms_tune.fit.calibration_runs import (
     probes_with_some_recomputed,
 )
 from ms_tune.fit.costs import RelativeCosts, relative_costs, table_without_sizes
-from ms_tune.fit.job import PlannedJob, full_first_lists, read_job, read_present_plan, uniform_lists
+from ms_tune.fit.job import PlannedJob, full_first_lists, lists_of_plan, read_job, read_present_plan, uniform_lists
 from ms_tune.fit.measured import StageMeasurements
 from ms_tune.fit.table import build_table, emptied_probes, with_ends
-from ms_tune.fit.verify_loop import check_probe, lists_of_plan
+from ms_tune.fit.verify_loop import check_probe
 from ms_tune.planning.costs import costs_of as in_arrays
 from ms_tune.planning.table import IN_CELL, CostTable, check_table, plan_of
 from tests.dryrun import configs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -20,7 +19,7 @@ from ms_tune import native as native_compiler
 from ms_tune.dryrun.cann_sim.inventory import header_text, source_text, take_inventory, watching_text
 from ms_tune.errors import StandInBuildError, UnsupportedError, UsageError, reason_of
 from ms_tune.extras import install_line, refuse
-from ms_tune.facts.query import load
+from ms_tune.facts.query import installed_version, load
 from ms_tune.native import cache_root, cached_folder, compile_library, is_complete
 from ms_tune.text import Message, msg
 
@@ -35,7 +34,7 @@ _LIBRARIES = Path("latest") / "lib64"
 # MindSpore imports hccl.sys_version when communication is initialised. There must be no package `te` next to it: if it
 # can be imported, mindspore.ops imports te.tik too, and fails.
 _PYTHON_PACKAGES = Path("opp/built-in/op_impl/ai_core/tbe")
-_FRAMEWORKS = ("mindformers", "hyper-parallel")
+_FRAMEWORKS = ("mindformers", "hyper_parallel")
 _FALLBACK_VERSION = "8.5.0"
 
 
@@ -155,14 +154,6 @@ def simulated_by() -> str:
     cann = str(real.home) if real is not None else _stand_in_folder(mindspore).name
     releases = [f"{name}-{version}" for name in _FRAMEWORKS if (version := installed_version(name)) is not None]
     return " ".join([mindspore.version, cann, *releases])
-
-
-def installed_version(package: str) -> str | None:
-    """Return the version of an installed package without importing it; None if it is not installed."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def check_supported(mindspore: MindSpore) -> None:

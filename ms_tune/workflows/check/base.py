@@ -16,6 +16,7 @@ from ms_tune.records import Record
 from ms_tune.source.yaml import MAX_BYTES, MISSING, decode, source_of
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
+from ms_tune.workflows.check.advice import changed_keys
 from ms_tune.workflows.check.config import InspectedConfig
 from ms_tune.workflows.check.result import Blame, MemoryDifference, StageVerdict, worst_stage
 
@@ -173,7 +174,7 @@ def _find_blame(before: InspectedConfig, after: InspectedConfig, stage: int) -> 
     if after.loaded is None or before.loaded is None:
         return None
     now, was = after.loaded.source, before.loaded.source
-    keys = tuple(_changed_keys(now.data, was.data, ()))[:_MOST_KEYS]
+    keys = tuple(changed_keys(now.data, was.data, ()))[:_MOST_KEYS]
     estimate, old = after.memory.estimate, before.memory.estimate
     if not keys or (estimate is None and len(keys) > 1):  # without an estimate, they cannot be distinguished
         return None
@@ -237,15 +238,6 @@ def _bytes_without(after: InspectedConfig, back: Mapping[KeyPath, object], stage
     except MsTuneError:
         return peak
     return _stage_bytes(found, stage, peak)
-
-
-def _changed_keys(now: object, was: object, path: KeyPath) -> Iterator[KeyPath]:
-    if isinstance(now, dict) and isinstance(was, dict):
-        for name in dict.fromkeys((*now, *was)):
-            if isinstance(name, (str, int)):
-                yield from _changed_keys(now.get(name, MISSING), was.get(name, MISSING), (*path, name))
-    elif now != was and path:
-        yield path
 
 
 def _read_bounded(path: Path) -> bytes:

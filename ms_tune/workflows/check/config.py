@@ -24,7 +24,9 @@ from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 from ms_tune.units import GIB
 from ms_tune.verdict.outcome import Fit, no_verdict
-from ms_tune.workflows.check.estimate import cheapest_change, estimate_job, predict_by_table
+from ms_tune.workflows.check.advice import suggest_change
+from ms_tune.workflows.check.estimate import estimate_job
+from ms_tune.workflows.check.measured import predict_by_table
 from ms_tune.workflows.check.result import Assumptions, Matter, Overview, Sizes, StageVerdict, Subject, Suggestion
 
 TYPE_CHECKING = False
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 _NAMES = ("model_type", "model_name", "type", "arch")
 _VERSIONED = ("check", "lint", "normalize-recompute")  # commands with the option --framework-version
 _SIMULATING = ("check", "dryrun", "fit")  # commands with the options of the device and --set
-_FREE = ("optimizer", "sequence")  # changes that do not cost time
 # Issues of layers that the linter already reports with a line, by the linter's name; they are not repeated.
 _SAID_BY = {"list-short": "short-recompute-list", "offset-rejected": "impossible-layer-split"}
 
@@ -184,6 +185,9 @@ def complete_overview(screen: Overview, request: OverviewRequest, commands: Iter
     suggestion, where = _suggest_by_issues(matters)
     files = dict.fromkeys((*where, *(one.path for one in matters if one.id)))
     further = [request.command("lint", file) for file in files]
+    if suggestion.name == "nothing" and not screen.stages and screen.estimate is not None:
+        unsure = screen.estimate.outlook is Outlook.UNSURE
+        suggestion = Suggestion("nothing", msg("check.change.unsure")) if unsure else suggestion
     hint = screen.no_estimate_hint or msg("check.estimate.measure")
     return screen._replace(
         change=screen.change or suggestion,
@@ -215,19 +219,17 @@ def config_overview(config: InspectedConfig, path: Path, report: LintReport) -> 
     if refuses and error is not None and not screen.has_errors:
         matter = Matter(Severity.ERROR, error.message, path, help=error.hint)
         screen = screen._replace(matters=(matter, *screen.matters), no_estimate_because=msg("check.estimate.refused"))
-    over = memory.estimate is not None and memory.estimate.outlook is not Outlook.BELOW
+    outlook, change = memory.estimate.outlook if memory.estimate is not None else Outlook.BELOW, None
     if stages:
-        over = any(one.verdict.outcome is not Fit.FITS for one in stages)
-    change, estimated_as = None, ""
+        outlook = Outlook.OVER if any(one.verdict.outcome is not Fit.FITS for one in stages) else Outlook.BELOW
+    estimated_as = ""
     if config.is_outdated and memory.estimate is not None and config.loaded is not None:
         later = config.loaded.job.release
         estimated_as = f"{later.framework} {later.version}"
-        if over:
+        if outlook is not Outlook.BELOW:
             change = Suggestion("help", msg("config.outdated.hint", version=later.version, file=quote(str(path))))
-    elif over and memory.job and memory.estimate:
-        change = _cheapest_change(memory.job, memory.estimate, dryrun=bool(stages))
-        if change is None and (stages or memory.estimate.outlook is Outlook.OVER):
-            change = Suggestion("layout", msg("check.change.layout"))
+    elif outlook is not Outlook.BELOW and memory.job and memory.estimate:
+        change = _choose_change(memory.job, memory.estimate, over=outlook is Outlook.OVER, dryrun=bool(stages))
     hint = error.hint if error is not None else None
     if hint is None and isinstance(error, ConfigError) and error.line is not None:
         hint = msg("check.estimate.correct", line=error.line)
@@ -244,18 +246,18 @@ def config_overview(config: InspectedConfig, path: Path, report: LintReport) -> 
     return complete_overview(screen, config.request, _next_commands(config, path, change))
 
 
-def _cheapest_change(job: PlannedJob, estimate: Estimate, *, dryrun: bool) -> Suggestion | None:
-    # Return the cheapest change: by the estimate, one without a time cost; else recomputation by the table that an earlier
-    # ``ms-tune fit`` measured, or by the estimate without such a table.
-    arithmetic = cheapest_change(job, estimate)
-    if arithmetic is not None and arithmetic.enough and arithmetic.name in _FREE:
-        return arithmetic
+def _choose_change(job: PlannedJob, estimate: Estimate, *, over: bool, dryrun: bool) -> Suggestion | None:
+    # Return the cheapest change: by the table that an earlier ``ms-tune fit`` measured, if there is one, else by the estimate. An
+    # inconclusive estimate alone does not show that any change is needed.
     measured = predict_by_table(job, estimate.room_bytes)
     if measured is not None and measured.change is not None and measured.change.enough:
         return measured.change
     if measured is not None and measured.fits and not dryrun:
         return Suggestion("none", msg("check.change.none"), enough=True)
-    return arithmetic
+    if not over and measured is None:
+        return None
+    found = suggest_change(job, estimate, recomputes=measured is None)
+    return found or Suggestion("layout", msg("check.change.layout"))
 
 
 def _estimate_config(request: DryrunRequest, loaded: LoadedConfig) -> JobMemory:

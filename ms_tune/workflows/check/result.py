@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ms_tune.diagnostics import Fix, KeyPath, Severity
-from ms_tune.dryrun.request import Split
+from ms_tune.dryrun.request import Setting, Split
 from ms_tune.enums import SizeOrigin
 from ms_tune.errors import ExitCode
 from ms_tune.estimate.memory import Estimate, Outlook
@@ -61,14 +61,20 @@ class Matter(Record):
 class Suggestion(Record):
     """A suggested change of the file."""
 
-    # Kind of change: `optimizer`, `sequence`, `recompute` or `micro-batch`; `table` for recomputation by the table of
-    # `ms-tune fit`, `none` if by that table no stage exceeds its limit; `layout` if no such change helps; `fixes` or `help` for the worst issue, `nothing` if
-    # there is nothing to change.
+    # Kind of change: `optimizer`, `sequence`, `recompute`, `micro-batch`, `tensor` or `pipeline`, the last one of several; `table` for
+    # recomputation by the table of `ms-tune fit`, `none` if by that table no stage exceeds its limit; `layout` if no such change
+    # is enough with a margin; `fixes` or `help` for the worst issue, `nothing` if there is nothing to change.
     name: str
     text: Message  # the change and its cost
     # Estimated savings on the fullest stage; None for a change that does not affect memory.
     freed_bytes: int | None = None
-    enough: bool = False  # the estimate with the change is below the limit
+    enough: bool = False  # the job fits with the change, with a margin for the estimate's error
+    settings: tuple[Setting, ...] = ()  # the keys to change, with their values
+
+
+def settings_text(settings: Sequence[Setting]) -> str:
+    """Return settings as lines of YAML would be written, in one line."""
+    return ", ".join(f"{one.name}: {one.raw}" for one in settings)
 
 
 class StageVerdict(Record):

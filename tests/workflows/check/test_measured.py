@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.costs import costs_of
-from ms_tune.workflows.check.estimate import _stage_ranges, _TableSearch
+from ms_tune.workflows.check.measured import _stage_ranges, _TableSearch
 from tests.planning import naive
 from tests.planning.tables import random_table
 from tests.planning.test_add_recompute import Cells, lightest
@@ -65,7 +64,7 @@ def test_the_cheapest_of_all_that_are_enough(seed: int) -> None:
     least = [min(peaks[stage] for peaks in [now, *full]) for stage in range(table.stages)]
     share = (seed % 5) / 4  # from a limit that no plan reaches to the needs of the current plan
     room = [round(low - 1 + share * (high + 1 - low)) for low, high in zip(least, now, strict=True)]
-    found = _TableSearch(costs, np.array(room, np.int64), costs.state_of(cells)).search()
+    found = _TableSearch(costs, room, costs.state_of(cells)).search()
     assert found.fits is all(peak <= most for peak, most in zip(now, room, strict=True))
     if found.fits:
         assert found.change is None
