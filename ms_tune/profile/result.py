@@ -99,6 +99,27 @@ class RankTimes(Record):
         return self.times_us.get(cause, 0.0) / self.microseconds if self.microseconds else 0.0
 
 
+class Loss(Record):
+    """Time that a rank loses, in microseconds."""
+
+    cause: str
+    microseconds: float  # the time concerned
+    saves_us: float  # the most of it that could be saved
+    evidence: Message
+    late: int | None = None  # the rank that the others wait for
+
+
+class Cause(Record):
+    """A cause of a slow step."""
+
+    cause: str
+    rank: int | None  # the rank where it is largest
+    share: float  # its share of that rank's step
+    saves: float  # the most of the step that could be saved
+    text: Message  # name, share and evidence
+    remedy: Message
+
+
 class ProfileVerdict(Record):
     """The verdict on the bottleneck of a step."""
 
@@ -114,6 +135,8 @@ class ProfileReport(Record):
     ranks: tuple[RankTimes, ...]  # each rank, in order
     shares: dict[QueueState, float]  # mean share of each cause over the ranks; adds up to 1
     verdict: ProfileVerdict  # the bottleneck of a step
+    causes: tuple[Cause, ...]  # the causes that were found, the largest saving first
+    unknown: tuple[Message, ...]  # the data to capture to find the others
     gaps: tuple[Gap, ...]  # the longest periods with an empty compute queue
     collectives: tuple[CollectiveTime, ...]  # by kind over all ranks, the longest first
     imbalance: float | None  # longest computing time of a rank relative to the mean; None with one rank

@@ -1,22 +1,19 @@
 """Analyse Ascend profiles: find where the time of a step went per rank, collectives, gaps, and problems of the data.
 
-A gap is a period in which a rank's compute queue is empty: during communication, before the host's launch, or after it.
 Density refers to the compute queue alone: a waiting collective occupies its own stream, so all queues together look
 dense even if the device does almost nothing.
 """
 
 from __future__ import annotations
 
-import heapq
-import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.profile.result import CollectiveTime, Gap, ProfileReport, QueueState, RankTimes, rank_name
-from ms_tune.profile.verdict import idle_window, judge_profile
+from ms_tune.profile.causes import add_waiting, find_losses, list_unknown, name_causes
+from ms_tune.profile.gaps import Idle, idle_times, in_point_to_point, longest_gaps
+from ms_tune.profile.result import CollectiveTime, Gap, Loss, ProfileReport, QueueState, RankTimes, rank_name
+from ms_tune.profile.verdict import blame_host, idle_window, judge_profile
 from ms_tune.readers.lines import ByteCounter
 from ms_tune.readers.profile_export import (
     CLUSTER,
@@ -28,13 +25,12 @@ from ms_tune.readers.profile_export import (
     is_framework_export,
     read_rank,
 )
-from ms_tune.readers.profile_tables import ProfileCollective, StepRow, is_point_to_point, read_steps
-from ms_tune.readers.trace_events import Intervals, ProfileEvents
-from ms_tune.records import Record
+from ms_tune.readers.profile_tables import Link, ProfileCollective, StepRow, read_steps
 from ms_tune.text import msg
 
 _EXACT = 1.0  # microseconds by which the parts of a step may differ from it
 _SOME_RANKS = 8  # that are named
+_MOST_LINKS = 1_000_000  # that are compared
 
 
 def analyse_profiles(
@@ -63,6 +59,10 @@ def analyse_profiles(
     found: list[Gap] = []
     collectives: list[ProfileCollective] = []
     problems: list[Diagnostic] = []
+    losses: list[tuple[RankTimes, Loss]] = []
+    elapsed: dict[int | None, dict[str, float]] = {}
+    frameworks: set[str] = set()
+    links: list[tuple[RankTimes, Link]] = []
     peers: set[int] = set()
     for folder in folders:
         if folder.is_file():
@@ -72,6 +72,11 @@ def analyse_profiles(
         ranks.append(_rank_times(profile))
         collectives += profile.collectives
         peers |= profile.peers
+        if ranks[-1].microseconds:
+            losses += [(ranks[-1], loss) for loss in find_losses(profile, ranks[-1])]
+            links += [(ranks[-1], link) for link in profile.links[: _MOST_LINKS - len(links)]]
+        elapsed[profile.rank] = {one.key: one.elapsed for one in profile.collectives if not one.point_to_point}
+        frameworks.add(_find_framework(profile))
         problems += _rank_doubts(profile, ranks[-1])
         if profile.events is not None:
             found += longest_gaps(profile.events, profile.rank, gaps)
@@ -79,16 +84,32 @@ def analyse_profiles(
     problems += [*_missing_ranks(ranks, peers), *_profile_doubts(ranks, found)]
     ranks.sort(key=lambda one: (one.rank is None, one.rank or 0))
     shares, imbalance = _mean_shares(ranks), _compute_imbalance(ranks)
+    if QueueState.WAITING not in blame_host(shares, imbalance):
+        losses = [(rank, add_waiting(loss, rank)) for rank, loss in losses]
+    framework = next(iter(sorted(frameworks)), "torch")
+    causes = name_causes(ranks, losses, elapsed, links, framework)
+    rated = any(rank.kernels.rated for rank in ranks if rank.kernels is not None)
+    packets = any(one.packets for one in collectives)
     return ProfileReport(
         sources=paths,
         ranks=tuple(ranks),
         shares=shares,
-        verdict=judge_profile(ranks, shares, imbalance, found[:gaps]),
+        verdict=judge_profile(ranks, shares, imbalance, found[:gaps], [cause.remedy for cause in causes]),
+        causes=tuple(causes),
+        unknown=tuple(list_unknown(shares, causes, framework, rated=rated, packets=packets)),
         gaps=tuple(found[:gaps]),
         collectives=tuple(_collectives_by_kind(collectives)),
         imbalance=imbalance,
         problems=tuple(problems),
     )
+
+
+def _find_framework(profile: RankProfile) -> str:
+    """Return the framework whose remedies are named: `mindformers`, `mindspeed`, `mindspore` or `torch`."""
+    names = profile.events.host_names if profile.events is not None else []
+    if profile.mindspore:
+        return "mindformers" if any("mindformers" in name for name in names) else "mindspore"
+    return "mindspeed" if any("megatron" in name or "mindspeed" in name for name in names) else "torch"
 
 
 def _cluster_ranks(path: Path) -> Iterator[RankTimes]:
@@ -308,142 +329,3 @@ def _identity_doubt(times: RankTimes) -> Iterator[Diagnostic]:
     if times.identity_error_us is not None and times.identity_error_us > _EXACT:
         text = msg("profile.problem.identity", rank=rank_name(times.rank), error=f"{times.identity_error_us:,.3f}")
         yield Diagnostic("identity", Severity.ERROR, text)
-
-
-_LOOKED_AT = 50  # names before or after a gap, to find a compute kernel
-_NEAR = 1000  # nanoseconds between the end of an idle time and the start of the kernel that ends it
-_TOUCH = 0.01  # microseconds between intervals that belong together
-# Tasks of a stream that compute nothing.
-_NO_KERNEL = re.compile(r"[A-Z][A-Z_]+|\w+(?: \w+)+|Notify_\w+|Memcpy|Reduce_Inline|RDMASend")
-_MOST_OF = 0.9  # of a gap: a host event that covers it explains the gap
-_OWN = ("ProfilerStep", "PROFILING")
-
-
-class Idle(Record):
-    """Idle time in microseconds, by the cause of waiting; ``unlinked`` has no known cause."""
-
-    host: float
-    dependency: float
-    unlinked: float
-
-    @property
-    def linked_share(self) -> float:
-        """Return the share with a known cause."""
-        whole = self.host + self.dependency + self.unlinked
-        return (self.host + self.dependency) / whole if whole else 1.0
-
-
-def idle_times(events: ProfileEvents) -> Idle:
-    """Return the free time by cause: the host's before the launch of the next kernel, a dependency's after it."""
-    host = dependency = unlinked = 0.0
-    for start, length in zip(events.overlap["free"].start, events.overlap["free"].length, strict=True):
-        launch = _launch_time(events, start + length)
-        if launch is None:
-            unlinked += length
-            continue
-        late = min(max(launch - start, 0.0), length)
-        host += late
-        dependency += length - late
-    return Idle(host, dependency, unlinked)
-
-
-def in_point_to_point(events: ProfileEvents) -> float | None:
-    """Return the exposed communication in sends and receives, but in no collective, in microseconds; None without any."""
-    kinds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-    for start, length, name in events.collectives:
-        kinds[is_point_to_point(name)].append((start, start + length))
-    if not kinds[True]:
-        return None
-    alone = list(_intersect_spans(_join_intervals(events.overlap["exposed"]), list(_join_spans(kinds[True]))))
-    return _total_length(alone) - _total_length(_intersect_spans(alone, list(_join_spans(kinds[False]))))
-
-
-def longest_gaps(events: ProfileEvents, rank: int | None, count: int) -> list[Gap]:
-    """Return the longest times between two compute kernels."""
-    compute = pairwise(_join_intervals(events.overlap["compute"]))
-    ends = heapq.nsmallest(count, ((end, after) for (_, end), (after, _) in compute), key=lambda gap: gap[0] - gap[1])
-    exposed = list(_join_intervals(events.overlap["exposed"]))
-    return [_make_gap(events, rank, gap, exposed) for gap in ends]
-
-
-def _make_gap(
-    events: ProfileEvents, rank: int | None, gap: tuple[float, float], exposed: Sequence[tuple[float, float]]
-) -> Gap:
-    start, end = gap
-    under = sum(max(min(end, stop) - max(start, begin), 0.0) for begin, stop in exposed if begin < end and stop > start)
-    launch = _launch_time(events, end)
-    late = min(max(launch - start, 0.0), end - start) if launch is not None else 0.0
-    parts = {QueueState.COMMUNICATION: under}
-    if launch is None:
-        parts[QueueState.FREE] = end - start - under
-    else:
-        # A late launch during a collective is not only the host's fault: the collective counts first.
-        parts[QueueState.HOST] = max(late - under, 0.0)
-        parts[QueueState.DEPENDENCY] = max(end - start - under - parts[QueueState.HOST], 0.0)
-    cause = max(parts, key=lambda one: parts[one])
-    whole = events.base + int(start)
-    stamp = f"{whole}.{round((start - int(start)) * 1000):03d}"
-    names = events.names
-    ended, begun = bisect_left(names.times, round(start * 1000)), bisect_left(names.times, round(end * 1000) - _NEAR)
-    before = _first_kernel(names.values[max(ended - _LOOKED_AT, 0) : ended][::-1])
-    after = _first_kernel(names.values[begun : begun + _LOOKED_AT])
-    return Gap(rank, stamp, end - start, cause, before, after, _host_event(events, start, end))
-
-
-def _launch_time(events: ProfileEvents, moment: float) -> float | None:
-    wanted, starts = round(moment * 1000), events.launches.times
-    near = range(bisect_left(starts, wanted - _NEAR), bisect_right(starts, wanted + _NEAR))
-    nearest = min(near, key=lambda place: abs(starts[place] - wanted), default=None)
-    return None if nearest is None else events.launches.values[nearest]
-
-
-def _first_kernel(names: Sequence[str]) -> str:
-    return next((name for name in names if not _NO_KERNEL.fullmatch(name)), "")
-
-
-def _host_event(events: ProfileEvents, start: float, end: float) -> str:
-    # Prefer the shortest event that covers the gap, else the one that covers most of it.
-    best, name = (0.0, 0.0), ""
-    for place in range(bisect_right(events.host.start, end)):
-        begin, length = events.host.start[place], events.host.length[place]
-        common = min(end, begin + length) - max(start, begin)
-        if common <= 0 or events.host_names[place].startswith(_OWN):
-            continue
-        covered = min(common / (end - start), _MOST_OF)
-        if (covered, -length) > best or not name:
-            best, name = (covered, -length), events.host_names[place]
-    return name
-
-
-def _join_intervals(intervals: Intervals) -> Iterator[tuple[float, float]]:
-    return _join_spans((start, start + length) for start, length in zip(intervals.start, intervals.length, strict=True))
-
-
-def _join_spans(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    begun, last = None, 0.0
-    for start, end in spans:
-        if begun is not None and start <= last + _TOUCH:
-            last = max(last, end)
-            continue
-        if begun is not None:
-            yield begun, last
-        begun, last = start, end
-    if begun is not None:
-        yield begun, last
-
-
-def _intersect_spans(
-    some: Iterable[tuple[float, float]], others: Sequence[tuple[float, float]]
-) -> Iterator[tuple[float, float]]:
-    place = 0
-    for start, end in some:
-        while place < len(others) and others[place][1] <= start:
-            place += 1
-        at = place
-        while at < len(others) and others[at][0] < end:
-            yield max(start, others[at][0]), min(end, others[at][1])
-            at += 1
-
-
-def _total_length(spans: Iterable[tuple[float, float]]) -> float:
-    return sum(end - start for start, end in spans)

@@ -18,16 +18,8 @@ _MOST = 0.5  # of the idle time: a late host causes more
 _SOME = 0.05  # of a step: a late host causes at least this much idle time
 _QUARTER = 0.25  # of a rank's step: shorter waits do not count
 _UNEVEN = 1.05  # longest computing time of a rank relative to the mean
-_TINY = 0.25  # of the kernels, shorter than 10 microseconds
-_SLOW_CPU = 0.05  # of the computing time, on the AI CPU
 _IDLE = (QueueState.HOST, QueueState.DEPENDENCY, QueueState.FREE)
 _WINDOW = 0.5  # of the steps: a longer gap is an idle window
-# Host activities in a gap, with words in the names of their events; each has its advice.
-_HOST_DOES = {
-    "synchronize": ("synchronize", "streamsync"),
-    "data": ("dataloader", "getnext", "get_next", "dataset", "dataqueue"),
-    "copy": ("memcpy", "item", "_local_scalar_dense", "asnumpy"),
-}
 _BOUNDS = {
     QueueState.COMPUTE: Bound.OPERATOR,
     QueueState.TRANSFER: Bound.NETWORK,
@@ -38,9 +30,13 @@ _BOUNDS = {
 
 
 def judge_profile(
-    ranks: Sequence[RankTimes], shares: dict[QueueState, float], imbalance: float | None, gaps: Sequence[Gap]
+    ranks: Sequence[RankTimes],
+    shares: dict[QueueState, float],
+    imbalance: float | None,
+    gaps: Sequence[Gap],
+    remedies: Sequence[Message] = (),
 ) -> ProfileVerdict:
-    """Return the verdict on a profile."""
+    """Return the verdict on a profile; its next steps are the remedies of the causes that were found."""
     cut = any(rank.cut_off for rank in ranks)
     if not shares or cut:
         return ProfileVerdict(
@@ -52,22 +48,24 @@ def judge_profile(
             Bound.UNKNOWN, (msg("profile.verdict.window"), *_share_evidence(shares)), (msg("profile.capture"),)
         )
     waits = _find_waiting_rank(ranks)
-    causes = _blame_host(shares, imbalance)
-    bound = _find_bound(causes, imbalance, waits)
-    unknown = max(causes, key=lambda cause: causes[cause])
+    blamed = blame_host(shares, imbalance)
+    bound = _find_bound(blamed, imbalance, waits)
+    largest = max(blamed, key=lambda cause: blamed[cause])
     if not all(rank.launches_known for rank in ranks):
         late = dict(shares)
         late[QueueState.HOST] = late.get(QueueState.HOST, 0.0) + late.pop(QueueState.FREE, 0.0)
-        if _find_bound(_blame_host(late, imbalance), imbalance, waits) is not bound:
-            bound, unknown = Bound.UNKNOWN, QueueState.FREE
+        if _find_bound(blame_host(late, imbalance), imbalance, waits) is not bound:
+            bound, largest = Bound.UNKNOWN, QueueState.FREE
     evidence = [
         *_share_evidence(shares),
-        *_bound_evidence(bound, shares, causes),
+        *_bound_evidence(bound, shares, blamed),
         *_rank_evidence(ranks, imbalance, waits),
     ]
-    steps = [msg(f"profile.next.{bound.value}"), *_kernel_advice(ranks, bound), *_gap_advice(gaps)]
+    steps = list(remedies)
     if bound is Bound.UNKNOWN:
-        steps = [msg(f"profile.next.unknown.{unknown.value}"), msg("profile.capture")]
+        steps += [msg(f"profile.next.unknown.{largest.value}"), msg("profile.capture")]
+    elif not steps:
+        steps = [msg(f"profile.next.{bound.value}")]
     return ProfileVerdict(bound, tuple(evidence), tuple(steps))
 
 
@@ -96,8 +94,8 @@ def _find_bound(causes: dict[QueueState, float], imbalance: float | None, waits:
     return bound
 
 
-def _blame_host(shares: dict[QueueState, float], imbalance: float | None) -> dict[QueueState, float]:
-    # If the host is late, the time in which ranks wait for each other counts as the host's.
+def blame_host(shares: dict[QueueState, float], imbalance: float | None) -> dict[QueueState, float]:
+    """Return the shares, with the waiting for other ranks counted as the host's if hosts are late on all of them."""
     causes = dict(shares)
     host, waiting = causes.get(QueueState.HOST, 0.0), causes.get(QueueState.WAITING, 0.0)
     idle = host + causes.get(QueueState.DEPENDENCY, 0.0) + causes.get(QueueState.FREE, 0.0)
@@ -146,24 +144,3 @@ def _rank_evidence(ranks: Sequence[RankTimes], imbalance: float | None, waits: R
         yield msg(
             "profile.evidence.imbalance", ratio=f"{imbalance:.3f}", rank=rank_name(slowest.rank), ranks=len(ranks)
         )
-
-
-def _kernel_advice(ranks: Sequence[RankTimes], bound: Bound) -> Iterator[Message]:
-    kernels = [rank.kernels for rank in ranks if rank.kernels is not None and rank.kernels.count]
-    if not kernels:
-        return
-    count, time = sum(one.count for one in kernels), sum(one.microseconds for one in kernels)
-    tiny, slow = sum(one.below_10_us for one in kernels), sum(one.ai_cpu_us for one in kernels)
-    if bound in (Bound.HOST, Bound.MIXED) and tiny > _TINY * count:
-        yield msg("profile.advice.tiny", tiny=tiny, count=count)
-    if slow > _SLOW_CPU * time:
-        rows = sum(one.ai_cpu for one in kernels)
-        yield msg("profile.advice.ai-cpu", count=rows, share=f"{slow / time:.1%}")
-
-
-def _gap_advice(gaps: Sequence[Gap]) -> Iterator[Message]:
-    for name, words in _HOST_DOES.items():
-        found = [gap for gap in gaps if gap.cause in _IDLE and any(word in gap.host.lower() for word in words)]
-        if found:
-            total = sum(gap.microseconds for gap in found)
-            yield msg(f"profile.advice.{name}", count=len(found), ms=f"{total / 1000:,.2f}", event=found[0].host)

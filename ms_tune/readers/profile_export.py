@@ -13,11 +13,17 @@ from ms_tune.errors import TraceError, nearby
 from ms_tune.readers.lines import reading
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.profile_tables import (
+    HostCall,
+    InputQueue,
     Kernels,
+    Link,
     ProfileCollective,
     StepRow,
+    read_calls,
     read_collectives,
+    read_input_queue,
     read_kernels,
+    read_links,
     read_steps,
 )
 from ms_tune.readers.trace_events import ProfileEvents, StoredEvents
@@ -35,7 +41,15 @@ OUTPUT = "ASCEND_PROFILER_OUTPUT"
 STEPS, KERNELS = "step_trace_time.csv", "kernel_details.csv"
 EVENTS, COMMUNICATION = "trace_view.json", "communication.json"
 CLUSTER = "cluster_step_trace_time.csv"
-_MSPROF = {KERNELS: "op_summary*.csv", EVENTS: "msprof_*.json"}  # the same files in msprof's own export
+LINKS, QUEUES = "communication_matrix.json", "minddata_pipeline_summary.json"
+CALLS = "api_statistic.csv"
+# Other names, such as those of msprof's own export.
+_MSPROF = {
+    QUEUES: "minddata_pipeline_summary_*.json",
+    CALLS: "api_statistic_*.csv",
+    KERNELS: "op_summary*.csv",
+    EVENTS: "msprof_*.json",
+}
 _DEPTH = 4
 _MOST_FOLDERS = 20_000
 _MOST_RANKS = 4096
@@ -137,6 +151,9 @@ class RankProfile(Record):
     kernels: Kernels | None  # its kernels
     events: ProfileEvents | None  # events of its time line
     collectives: tuple[ProfileCollective, ...]  # its collectives
+    links: tuple[Link, ...]  # its links to other ranks
+    input_queue: InputQueue | None  # the slowest operator of MindSpore's data pipeline
+    calls: tuple[HostCall, ...]  # the host's calls to CANN
     broken: tuple[TraceError, ...]  # errors of unreadable files
 
 
@@ -214,7 +231,9 @@ def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     kernels = read(KERNELS, partial(read_kernels, split=not steps))
     collectives = read(COMMUNICATION, read_collectives) or ()
     events = read(EVENTS, lambda file, *_: read_events(file, on_bytes))
-    parts = (tuple(steps), kernels, events, tuple(collectives), tuple(broken))
+    links = read(LINKS, read_links) or ()
+    queue, calls = read(QUEUES, read_input_queue), read(CALLS, read_calls) or ()
+    parts = (tuple(steps), kernels, events, tuple(collectives), tuple(links), queue, tuple(calls), tuple(broken))
     return RankProfile(folder, rank, level, stacks, mindspore, _read_peers(folder), *parts)
 
 

@@ -10,11 +10,13 @@ import csv
 import math
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ms_tune.errors import TraceError
+from ms_tune.facts.profile_causes import limit
+from ms_tune.readers.kernel_costs import KERNEL_COLUMNS, KernelCosts, KernelLoss
 from ms_tune.readers.lines import read_json, reading
 from ms_tune.readers.scopes import ScopePass, find_pass, split_layer
 from ms_tune.records import Record
@@ -39,6 +41,10 @@ _RENAMED = {
     "Task Start Time(us)": "Start Time(us)",
     "Task Duration(us)": "Duration(us)",
     "Block Num": "Block Dim",
+    "mac_ratio": "aic_mac_ratio",  # one kind of cores: 910A
+    "vec_ratio": "aiv_vec_ratio",
+    "mte2_ratio": "aiv_mte2_ratio",
+    "mte3_ratio": "aiv_mte3_ratio",
 }
 
 
@@ -120,6 +126,9 @@ class Kernels:
     # Computing, exposed communication and free time from the first to the last kernel, in microseconds, if asked for;
     # None with several devices.
     split: tuple[float, float, float] | None = None
+    losses: Mapping[str, KernelLoss] = field(default_factory=dict)  # by cause: kernels that take longer than they must
+    median_us: float = 0.0  # time of a kernel
+    rated: bool = False  # whether the table has the ratios of pipelines that show under-used units
 
 
 class ProfileCollective(Record):
@@ -130,6 +139,29 @@ class ProfileCollective(Record):
     point_to_point: bool  # whether it is a send or a receive
     elapsed: float  # from its start to its end
     transit: float  # data transfer within it; the table's Wait Time is that of one plane only
+    packets: tuple[Packets, ...] = ()
+    key: str = ""  # identifies it on all ranks of its group: step, name, communicator
+
+
+@dataclass(frozen=True, slots=True)
+class Packets:
+    """Packets of one size that a collective sent."""
+
+    transport: str  # `HCCS`, `RDMA`, `PCIE`, `SIO`, `SDMA`
+    megabytes: float  # of one, 10^6 bytes
+    count: int
+    microseconds: float  # their time, over all links
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The data that one rank sent to another, within a group."""
+
+    group: str
+    pair: str  # the ranks within the group: `0-1`
+    transport: str
+    megabytes: float
+    microseconds: float
 
 
 def read_steps(path: Path) -> list[StepRow]:
@@ -165,14 +197,13 @@ def read_kernels(*paths: Path, split: bool = False) -> Kernels:
             if length is None:
                 table.cut_off = True
                 continue
-            start = _parse_number(row.get("Start Time(us)")) if split else None
-            table.add(row, length, start)
-    return table.summarize()
+            table.add(row, length, _parse_number(row.get("Start Time(us)")))
+    return table.summarize(split=split)
 
 
 _KERNEL_COLUMNS = (
     *("Name", "Type", "Accelerator Core", "Start Time(us)", "Duration(us)"),
-    *("Device_id", "Stream ID", "Input Shapes"),
+    *("Device_id", "Stream ID", "Input Shapes", *KERNEL_COLUMNS),
 )
 
 
@@ -187,11 +218,12 @@ class _KernelTable:
         self.shapes: dict[tuple[str, str, str], list[float]] = {}
         self.streams: dict[str, list[float]] = {}
         self.layers: dict[tuple[str, str, int], dict[ScopePass, list[float]]] = {}
+        self.costs = KernelCosts()
         self.devices: set[str] = set()
         self.spans = {True: (array("d"), array("d")), False: (array("d"), array("d"))}  # by: is it communication?
 
     def add(self, row: Mapping[str, str], length: float, start: float | None) -> None:
-        """Add a kernel, and its start if the time is to be split."""
+        """Add a kernel with its start, if known."""
         core = (row.get("Accelerator Core") or "N/A").strip()
         name = (row.get("Type") or row["Name"] or "").strip()
         communication = core in _COMMUNICATION or name.lower().startswith(("hcom", "hccl"))
@@ -201,6 +233,7 @@ class _KernelTable:
                 column.append(value)
         if communication:
             return
+        self.costs.add(row, name, core, length, start)
         self.cores = self.cores or core != "N/A"
         self.count, self.total = self.count + 1, self.total + length
         self.tiny += length < _TINY
@@ -217,7 +250,7 @@ class _KernelTable:
             if layer in self.layers or len(self.layers) < _MOST_LAYERS:
                 _add_time(self.layers.setdefault(layer, {}), find_pass(row["Name"].strip()), length)
 
-    def summarize(self) -> Kernels:
+    def summarize(self, *, split: bool) -> Kernels:
         """Return the summary."""
         streams = {stream: (int(n), length) for stream, (n, length) in sorted(self.streams.items()) if stream}
         return Kernels(
@@ -231,7 +264,10 @@ class _KernelTable:
             streams,
             tuple(_layer_times(self.layers)),
             self.cut_off,
-            self._split() if len(self.devices) == 1 else None,
+            self._split() if split and len(self.devices) == 1 else None,
+            self.costs.losses(sorted(zip(*self.spans[True], strict=True))),
+            self.costs.median_us,
+            self.costs.rated,
         )
 
     def _split(self) -> tuple[float, float, float]:
@@ -261,15 +297,99 @@ def read_collectives(path: Path) -> list[ProfileCollective]:
                 times = entry.get("Communication Time Info") if isinstance(entry, dict) else None
                 if not isinstance(times, dict) or name.startswith("Total"):
                     continue
-                elapsed, transit = (
-                    _parse_number(times.get("Elapse Time(ms)")),
-                    _parse_number(times.get("Transit Time(ms)")),
-                )
+                elapsed, transit = (_parse_number(times.get(one)) for one in ("Elapse Time(ms)", "Transit Time(ms)"))
                 if elapsed is not None:
                     short = name.partition("@")[0]
                     peer = kind == "p2p" or is_point_to_point(short)
-                    found.append(ProfileCollective(short, step, peer, elapsed * 1000, (transit or 0.0) * 1000))
+                    lengths = (elapsed * 1000, (transit or 0.0) * 1000)
+                    sizes = tuple(_read_packets(entry.get("Communication Bandwidth Info")))
+                    found.append(ProfileCollective(short, step, peer, *lengths, sizes, f"{step} {name}"))
     return found
+
+
+def _read_packets(transports: object) -> Iterator[Packets]:
+    # SDMA repeats the sums of the links without their sizes.
+    for transport, entry in _items_of(transports):
+        for size, values in _items_of(entry.get("Size Distribution") if isinstance(entry, dict) else None):
+            numbers = [_parse_number(one) for one in [size, *(values if isinstance(values, list) else [])]]
+            if len(numbers) == len(("size", "count", "milliseconds")) and all(one and one > 0 for one in numbers):
+                megabytes, count, time = (one or 0.0 for one in numbers)
+                yield Packets(transport, megabytes, max(int(count), 1), time * 1000)
+
+
+def read_links(path: Path) -> list[Link]:
+    """Read the sums by pair of ranks in ``communication_matrix.json``. Raises TraceError: unreadable or invalid."""
+    data = read_json(path, _MAX_JSON, msg("trace.profile.long", limit=_MAX_JSON // 1024**2), "trace.profile.json")
+    found: list[Link] = []
+    for _, kinds in _items_of(data):
+        for kind, groups in _items_of(kinds):
+            # Sums and single collectives are listed together.
+            totals = [name for name, _ in _items_of(groups) if "-total" in name or name.startswith("Total Op Info")]
+            for name, pairs in _items_of(groups):
+                for pair, entry in _items_of(pairs if not totals or name in totals else None):
+                    if isinstance(entry, dict) and entry.get("Transport Type") not in (None, "LOCAL"):
+                        size, time = (_parse_number(entry.get(one)) for one in ("Transit Size(MB)", "Transit Time(ms)"))
+                        group = f"{kind} {name.rpartition('@')[2]}"
+                        if size and time and size > 0 < time:
+                            found.append(Link(group, pair, str(entry["Transport Type"]), size, time * 1000))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """The calls of one function of CANN."""
+
+    name: str  # as in the time line: `AscendCL@aclrtMalloc`
+    count: int
+    microseconds: float
+    longest_us: float
+
+
+def read_calls(path: Path) -> list[HostCall]:
+    """Read ``api_statistic.csv``. Raises TraceError: the file is unreadable or invalid."""
+    found: list[HostCall] = []
+    for _, row in _read_rows(path, ("API Name", "Time(us)", "Count")):
+        time, count, longest = (_parse_number(row.get(name)) for name in ("Time(us)", "Count", "Max(us)"))
+        if time is not None and count is not None and len(found) < _MOST_TYPES:
+            # The level of the runtime repeats that of AscendCL.
+            level = "AscendCL" if (row.get("Level") or "").strip() == "acl" else (row.get("Level") or "").strip()
+            if level != "runtime":
+                found.append(HostCall(f"{level}@{row['API Name'].strip()}", int(count), time, longest or 0.0))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class InputQueue:
+    """The operator of MindSpore's data pipeline that the device waits for."""
+
+    name: str  # `Map(id=2)`
+    workers: int
+    empty: float  # share of the time in which the last queue before the device is empty
+
+
+def read_input_queue(path: Path) -> InputQueue | None:
+    """Return the slowest operator of ``minddata_pipeline_summary_*.json``; None if the device does not wait for data.
+
+    From the device to the files, it is the last one whose queue is mostly empty (MindSpore 2.9,
+    ``mindspore/profiler/analysis/viewer/ms_minddata_viewer.py``). Raises TraceError: the file is unreadable or invalid.
+    """
+    data = read_json(path, _MAX_JSON, msg("trace.profile.long", limit=_MAX_JSON // 1024**2), "trace.profile.json")
+    names = ("op_ids", "pipeline_ops", "num_workers", "queue_empty_freq_pct", "children_ids")
+    columns = [data.get(name) if isinstance(data, dict) else None for name in names]
+    rows = zip(*columns, strict=False) if all(isinstance(one, list) for one in columns) else ()
+    operators = {row[0]: row[1:] for row in rows if isinstance(row[0], int)}
+    starved: list[InputQueue] = []
+    at: object = min(operators, default=None)
+    while isinstance(at, int) and at in operators:
+        name, workers, empty, children = operators.pop(at)
+        percent = _parse_number(empty)
+        if percent is not None and percent >= 0:  # -1: no queue
+            if percent <= limit("queue_empty"):
+                break
+            first = starved[0].empty if starved else percent / 100
+            starved.append(InputQueue(str(name)[:200], int(_parse_number(workers) or 0), first))
+        at = children[0] if isinstance(children, list) and children else None
+    return starved[-1] if starved else None
 
 
 def is_point_to_point(name: str) -> bool:
@@ -277,7 +397,7 @@ def is_point_to_point(name: str) -> bool:
     return any(word in name.lower() for word in ("send", "receive", "recv"))
 
 
-def _items_of(data: object) -> Iterator[tuple[str, object]]:
+def _items_of(data: object) -> Iterator[tuple[str, Any]]:
     if isinstance(data, dict):
         yield from data.items()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,10 @@ OVERLAP = {"Computing": "compute", "Communication(Not Overlapped)": "exposed", "
 FLOW = "HostToDevice"  # the flow from a launch on the host to its start on the device
 _MOST = 2_000_000  # events of each kind; the others are only counted
 _FARTHEST = 9e15  # microseconds from the base, so that nanoseconds fit into 64 bits: 285 years
-_LONG = 20.0  # microseconds from which a host event can explain a gap
+SHORTEST_US = 20.0  # microseconds from which a host event can explain a gap
+_MOST_NAMES = 100_000
+_LONGEST_STACK = 16_384  # characters
+LIBRARY = re.compile(r"(?:^|/)(?:site-packages|torch|torch_npu|mindspore|lib/python3[.\d]*)/|^<")  # not the user's code
 _NOT_HOST = (
     *("Ascend Hardware", "HCCL", "Communication", "Overlap Analysis"),
     *("HBM", "LLC", "NPU MEM", "Stars Soc Info", "AI Core Freq"),
@@ -68,6 +72,8 @@ class ProfileEvents(Record):
     launches: Moments[float]
     host: Intervals  # long events of the host, as many as `host_names`
     host_names: list[str]
+    host_places: list[str]  # for each: the line of the user's code that called it; empty without stacks
+    short: dict[str, int]  # numbers of host events by name that are too short to explain a gap
     names: Moments[str]  # names of the events that start on the device
     events: int  # number of events read
     dropped: int  # events beyond the maximum, which were not stored
@@ -134,7 +140,8 @@ class StoredEvents:
         self._starts: array[int] = array("q")  # start times on the device
         self._hosts: array[float] = array("d")  # the launch times of these starts
         self._waiting: list[tuple[str, int]] = []  # starts whose launches were not found yet
-        self._long: list[tuple[float, float, str, object]] = []
+        self._long: list[tuple[float, float, str, object, str]] = []
+        self._short: dict[str, int] = {}
         self._collectives: list[tuple[float, float, str]] = []
         self._device: array[int] = array("q")
         self._names: list[str] = []  # names of the events in `_device`
@@ -168,8 +175,11 @@ class StoredEvents:
     def _take_interval(self, kind: EventKind, at: float, length: float, event: dict[str, Any]) -> None:
         name = intern(str(event.get("name")))  # few distinct names, millions of times
         if kind is EventKind.HOST:
-            if length >= _LONG and self._has_room(len(self._long)):
-                self._long.append((at, length, name[:200], _process_key(event.get("pid"))))
+            if length < SHORTEST_US:
+                if name in self._short or len(self._short) < _MOST_NAMES:
+                    self._short[name] = self._short.get(name, 0) + 1
+            elif self._has_room(len(self._long)):
+                self._long.append((at, length, name[:200], _process_key(event.get("pid")), _place_of(event)))
         elif kind is EventKind.DEVICE:
             if len(self._names) < _MOST:
                 self._device.append(round(at * 1000))
@@ -212,13 +222,24 @@ class StoredEvents:
             overlap={name: rows.in_order() for name, rows in self._overlap.items()},
             collectives=self._collectives,
             launches=order_moments(self._starts, self._hosts),
-            host=make_intervals((start, length) for start, length, _, _ in host),
-            host_names=[name for _, _, name, _ in host],
+            host=make_intervals((start, length) for start, length, *_ in host),
+            host_names=[one[2] for one in host],
+            host_places=[one[4] for one in host],
+            short=self._short,
             names=order_moments(self._device, self._names),
             events=self.count,
             dropped=self._dropped,
             truncated=self.truncated,
         )
+
+
+def _place_of(event: dict[str, Any]) -> str:
+    """Return the innermost line of the user's own code in an event's stack (torch_npu, ``with_stack=True``)."""
+    arguments = event.get("args")
+    stack = arguments.get("Call stack") if isinstance(arguments, dict) else None
+    frames = stack[:_LONGEST_STACK].split(";") if isinstance(stack, str) else []
+    lines = [frame.strip() for frame in frames if ".py(" in frame]
+    return intern(next((line for line in lines if not LIBRARY.search(line)), "")[-200:])
 
 
 def _process_key(value: object) -> object:

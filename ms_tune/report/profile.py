@@ -14,7 +14,7 @@ from ms_tune.report.page import list_html, table_html, verdict_html, write_page
 from ms_tune.report.words import doubt_json, doubt_line, shorten_location
 
 if TYPE_CHECKING:
-    from ms_tune.profile.result import Gap, ProfileReport, QueueState, RankTimes
+    from ms_tune.profile.result import Cause, Gap, ProfileReport, QueueState, RankTimes
     from ms_tune.readers.profile_tables import Kernels
     from ms_tune.text import Language
 
@@ -39,7 +39,8 @@ _COLOURS = {
 _HEIGHT, _WIDTH, _NAME = 22, 1000, 70  # height of a bar, width of the picture, width of rank names
 _MOST_BARS = 64
 _MS_DIGITS = 1000.0  # microseconds from which two decimals are enough
-_SHORT, _EVIDENCE = 3, 5  # groups of gaps and lines of evidence on the short screen
+_SHORT = 3  # groups of gaps or causes on the short screen
+_EVIDENCE = (5, 5, 3, 2)  # lines of evidence on it, by the number of causes: 20 lines with 80 columns
 
 
 def show_verdict(report: ProfileReport, console: Console) -> None:
@@ -51,13 +52,28 @@ def show_verdict(report: ProfileReport, console: Console) -> None:
 def show_summary(report: ProfileReport, console: Console) -> None:
     """Show the verdict with its evidence, the largest gaps by the host's activity, and the next steps."""
     show_verdict(report, console)
-    for line in report.verdict.evidence[:_EVIDENCE]:
+    causes = report.causes[:_SHORT]
+    for line in report.verdict.evidence[: _EVIDENCE[len(causes)]]:
         console.write(f"  - {console.say(line)}")
-    _show_gaps(report.gaps, console)
+    if causes:
+        _show_causes(causes, console)
+    else:
+        _show_gaps(report.gaps, console)
     for problem in sorted(report.problems, key=lambda problem: problem.severity.rank)[:1]:
-        console.write(_problem_line(problem, console))
-    _show_next(report, console)
+        if problem.severity is Severity.ERROR or not report.causes:
+            console.write(_problem_line(problem, console))
+    if not report.causes:
+        _show_next(report, console)
+    for unknown in report.unknown[:1]:
+        console.write(console.say(unknown))
     console.write_text("profile.show.verbose")
+
+
+def _show_causes(causes: Sequence[Cause], console: Console) -> None:
+    console.write(console.labelled(console.text("profile.show.causes"), ""))
+    for number, cause in enumerate(causes, 1):
+        console.write(f"  {number}. {console.say(cause.text)}")
+        console.write("     " + console.labelled(console.text("profile.show.remedy"), console.say(cause.remedy)))
 
 
 def _show_gaps(gaps: Sequence[Gap], console: Console) -> None:
@@ -98,7 +114,12 @@ def show_report(report: ProfileReport, top: int, console: Console) -> None:
     show_verdict(report, console)
     for line in report.verdict.evidence:
         console.write(f"  - {console.say(line)}")
-    _show_next(report, console)
+    if report.causes:
+        _show_causes(report.causes, console)
+    else:
+        _show_next(report, console)
+    for unknown in report.unknown:
+        console.write(console.say(unknown))
     _show_shares(report, console)
     for title, heads, rows, right in tables_of(report, top, console):
         if rows:
@@ -229,6 +250,8 @@ def report_json(report: ProfileReport, top: int) -> dict[str, object]:
         "verdict": report.verdict.bound,
         "evidence": report.verdict.evidence,
         "next": report.verdict.next_steps,
+        "causes": report.causes,
+        "unknown": report.unknown,
         **record_json(report, "sources", "shares", "identity_error_us", "imbalance"),
         "ranks": [_rank_json(rank, top) for rank in report.ranks],
         "gaps": [
@@ -270,7 +293,9 @@ def report_html(report: ProfileReport, top: int, language: Language) -> str:
 
     def parts(console: Console) -> Iterator[str]:
         yield verdict_html([console.text(f"profile.bound.{report.verdict.bound.value}")])
-        for label, lines in (("because", report.verdict.evidence), ("next", report.verdict.next_steps)):
+        causes = [cause.text for cause in report.causes]
+        lists = {"because": report.verdict.evidence, "causes": causes, "next": report.verdict.next_steps}
+        for label, lines in (*lists.items(), ("unknown", report.unknown)):
             yield from list_html(map(console.say, lines), console.text(f"profile.show.{label}"))
         yield from _bars_html(report, console)
         for one in tables_of(report, top, console):

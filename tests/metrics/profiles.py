@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 BASE = 1736408883700000
+# Columns of kernel_details.csv (torch_npu 2.1 with CANN 8, level 1, PipeUtilization) behind the duration.
+COLUMNS = (
+    *("Block Dim", "Input Shapes", "aic_mac_ratio", "aic_mte2_ratio", "cube_utilization(%)"),
+    *("aiv_vec_ratio", "aiv_mte2_ratio", "aiv_mte3_ratio"),
+)
 DEVICE, HCCL, CANN, PYTHON, OVERLAP = 10, 11, 12, 13, 14
 
 
@@ -21,6 +26,8 @@ class Step:
     free: float = 0.0
     events: list[dict[str, Any]] = field(default_factory=list)
     kernels: list[str] = field(default_factory=list)
+    links: dict[str, Any] = field(default_factory=dict)  # of communication_matrix.json
+    pipeline: dict[str, Any] | None = None  # of MindSpore's data
     communication: dict[str, dict[str, Any]] = field(default_factory=lambda: {"p2p": {}, "collective": {}})
     flows: int = 0
 
@@ -49,13 +56,20 @@ class Step:
             )
 
     def kernel(
-        self, length: float, name: str = "MatMul_1", *, core: str = "AI_CORE", host: float | None = None
+        self,
+        length: float,
+        name: str = "MatMul_1",
+        *,
+        core: str = "AI_CORE",
+        host: float | None = None,
+        columns: tuple[object, ...] = (),
     ) -> Step:
-        """Add a kernel; by default its launch was long before."""
+        """Add a kernel; by default its launch was long before. ``columns``: the rest of its row, from COLUMNS."""
         self.event(DEVICE, name, self.now, length, **{"Task Type": "AI_CORE", "Physic Stream Id": 2})
         self.event(OVERLAP, "Computing", self.now, length)
         self.launched(self.now, max(self.now - 500, -50) if host is None else host)
-        self.kernels.append(f"1,2,{name},{name.partition('_')[0]},{core},{self.stamp(self.now)}\t,{length}")
+        rest = "".join(f',"{value}"' for value in columns)
+        self.kernels.append(f"1,2,{name},{name.partition('_')[0]},{core},{self.stamp(self.now)}\t,{length}{rest}")
         self.now += length
         self.compute += length
         return self
@@ -70,22 +84,37 @@ class Step:
         self.free += length
         return self.kernel(20.0, "Add_2", host=begin + late)
 
-    def collective(self, length: float, transit: float, *, point_to_point: bool = False) -> Step:
-        """Add communication that nothing overlaps."""
+    def collective(
+        self,
+        length: float,
+        transit: float,
+        *,
+        point_to_point: bool = False,
+        packets: tuple[str, float, int, float] | None = None,
+    ) -> Step:
+        """Add communication that nothing overlaps. ``packets``: transport, megabytes of one, number, GB/s."""
         kind = "hcom_receive" if point_to_point else "hcom_allReduce"
-        name = f"{kind}__586_{self.flows}_1"
+        name = f"{kind}__586_{len(self.communication['p2p']) + len(self.communication['collective'])}_1"
         self.event(HCCL, name, self.now, length, data_type="FP32")
+        self.kernels.append(f"1,9,{name},{kind}_,COMMUNICATION,{self.stamp(self.now)}\t,{length}")
         self.event(OVERLAP, "Communication(Not Overlapped)", self.now, length)
         self.launched(self.now, self.now - 100)
         times = {"Elapse Time(ms)": length / 1000, "Transit Time(ms)": transit / 1000, "Wait Time(ms)": 0.01}
-        self.communication["p2p" if point_to_point else "collective"][f"{name}@17"] = {"Communication Time Info": times}
+        entry: dict[str, Any] = {"Communication Time Info": times}
+        if packets:
+            transport, size, count, speed = packets
+            sizes = {f"{size}": [count, size * count / speed]}
+            entry["Communication Bandwidth Info"] = {transport: {"Size Distribution": sizes}, "SDMA": {}}
+        self.communication["p2p" if point_to_point else "collective"][f"{name}@17"] = entry
         self.now += length
         self.exposed += length
         return self
 
-    def write(self, folder: Path, rank: int = 0, *, level: int = 1, stacks: bool = False) -> Path:
+    def write(
+        self, folder: Path, rank: int = 0, *, level: int = 1, stacks: bool = False, framework: str = "pt"
+    ) -> Path:
         """Write the export."""
-        above = folder / f"rank{rank}_ascend_pt"
+        above = folder / f"rank{rank}_ascend_{framework}"
         output = above / "ASCEND_PROFILER_OUTPUT"
         output.mkdir(parents=True)
         info = {
@@ -105,7 +134,12 @@ class Step:
             f"50,{self.compute},{self.exposed},0,{self.exposed},{self.free},{stage},0,{self.exposed},100.5\n",
             "utf-8",
         )
-        head = "Step Id,Stream ID,Name,Type,Accelerator Core,Start Time(us),Duration(us)"
+        head = ",".join(["Step Id,Stream ID,Name,Type,Accelerator Core,Start Time(us),Duration(us)", *COLUMNS])
+        if self.links:
+            matrix = {"step50": {"p2p": {}, "collective": {"allreduce-total@17": self.links}}}
+            (output / "communication_matrix.json").write_text(json.dumps(matrix), "utf-8")
+        if self.pipeline:
+            (output / "minddata_pipeline_summary_0.json").write_text(json.dumps(self.pipeline), "utf-8")
         (output / "kernel_details.csv").write_text("\n".join([head, *self.kernels, ""]), "utf-8")
         (output / "communication.json").write_text(json.dumps({"step50": self.communication}), "utf-8")
         return output

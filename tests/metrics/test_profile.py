@@ -92,15 +92,13 @@ class TestVerdict:
         assert report.shares[QueueState.WAITING] > report.shares[QueueState.HOST]
         assert any("for late hosts, not for the network" in str(line) for line in report.verdict.evidence)
 
-    def test_advice_from_kernels_and_gaps(self, tmp_path: Path) -> None:
+    def test_remedies_are_the_next_steps(self, tmp_path: Path) -> None:
         step = Step()
         for _ in range(10):
             step.kernel(5.0, core="AI_CPU").idle(200.0, late=190.0, doing="enumerate(DataLoader)#next")
         step.write(tmp_path)
         lines = " ".join(map(str, analyse_profiles(tmp_path).verdict.next_steps))
-        assert "10 of 20 kernels are shorter than 10 microseconds" in lines
-        assert "AI CPU kernels: 10, " in lines
-        assert "data is loaded in 9 of the longest gaps" in lines or "data is loaded in 10 of the longest gaps" in lines
+        assert "num_workers" in lines
 
 
 class TestLayers:
@@ -371,7 +369,8 @@ class TestCommand:
         assert main(["profile", str(tmp_path), "--lang", language]) == 0
         shown = capsys.readouterr().out
         assert word in shown
-        assert f"{BASE + 5}, rank 0" in shown if language == "en" else f"{BASE + 5}，rank 0" in shown
+        assert "TASK_QUEUE_ENABLE=2" in shown
+        assert len(shown.splitlines()) <= 20
 
     def test_names_are_escaped_on_the_page(self, tmp_path: Path) -> None:
         Step().kernel(10.0, "<script>alert(1)</script>").idle(50.0, late=40.0, doing="<b>").write(tmp_path / "p")

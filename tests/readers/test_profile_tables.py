@@ -154,7 +154,7 @@ class TestCollectives:
         found = self.read(
             tmp_path, {"step1": {"p2p": operators, "collective": short}, "step2": [], "step3": {"p2p": 1}}
         )
-        assert found == [
+        assert [one._replace(key="") for one in found] == [
             ProfileCollective("hcom_send__1", "step1", point_to_point=True, elapsed=2500, transit=500),
             ProfileCollective("a", "step1", point_to_point=False, elapsed=1000, transit=0),
         ]
