@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ms_tune.cli import COMMANDS
 from ms_tune.cli.main import main
@@ -38,98 +39,19 @@ FILES: dict[str, str | bytes] = {
     "packed.log": gzip.compress(NOT_YAML.encode()),
     "powershell.log": NOT_YAML.encode("utf-16"),
 }
-READERS = ("check", "lint", "normalize-recompute", "dryrun", "fit", "migrate")
-# The command line, and words of the proposed remedy.
-MISTAKES = {
-    **{f"{command} trian.yaml": "train.yaml" for command in READERS},
-    **{f"{command} empty.yaml": "ms-tune init" for command in READERS},
-    **{f"{command} binary.yaml": "YAML" for command in READERS},
-    **{f"{command} tab.yaml": "YAML" for command in READERS},
-    **{f"{command} latin.yaml": "UTF-8" for command in READERS},
-    **{f"{command} train.log": "ms-tune metrics" for command in READERS},
-    **{f"{command} list.yaml": "ms-tune metrics" for command in READERS},
-    **{f"{command} folder": "folder/train.yaml" for command in READERS if command not in ("lint", "check")},
-    "check folder": "folder",
-    **{f"{command} data.json": "MindFormers" for command in READERS if command != "migrate"},
-    **{
-        f"{command} train.yaml train.yaml": f"ms-tune {command}"
-        for command in READERS
-        if command not in ("check", "lint")
-    },
-    **{f"{command} --framework-version 99 train.yaml": "0.1" for command in ("check", "lint", "normalize-recompute")},
-    **{f"{command} --chip 910Z train.yaml": "910B4" for command in ("check", "dryrun", "fit")},
-    **{f"{command} --devices -8 train.yaml": "--help" for command in ("check", "dryrun", "fit")},
-    **{f"{command} --device-memory 64 train.yaml": "64GB" for command in ("check", "dryrun", "fit")},
-    "nowhere/train.yaml": "ms-tune check",
-    "lint nowhere/train.yaml": "nowhere",
-    "lint broken.yaml": "",
-    "train.yaml": "ms-tune check train.yaml",
-    "chekc train.yaml": "check",
-    "lint --fromat json train.yaml": "--format",
-    "lint --lang fr train.yaml": "zh",
-    "dryrun train.yaml --report sent.txt": "--reference",
-    "dryrun --real config.yaml": "--compare-real",
-    "fit --sapp-layers=layers.json": "--table",
-    "lint --select": "ms-tune lint --help",
-    "lint --dialect torch train.yaml": "mindformers",
-    "rule negative-recomptue": "negative-recompute",
-    "rule": "--all",
-    "init lama2_7b": "llama2_7b",
-    "init llama2_7b train.yaml": "--force",
-    "schema --dialect pytorch": "mindformers",
-    "normalize-recompute --to pytorch train.yaml": "mindformers",
-    "dryrun --layers -1 train.yaml": "ms-tune dryrun --help",
-    "dryrun --stages 9 train.yaml": "4",
-    "dryrun --stages 0, train.yaml": "0,",
-    "dryrun --stages first train.yaml": "first",
-    "dryrun --ranks -1 train.yaml": "-1",
-    "dryrun --sweep a train.yaml": "path=value",
-    "dryrun --reserve 1 train.yaml": "64GB",
-    "dryrun --set nonsense train.yaml": "path=value",
-    "dryrun --python /no/python pretrain.sh": "",
-    "dryrun -- no-such-program": "",
-    "dryrun --engine spark train.yaml": "ray",
-    "memory nowhere": "memory_tracker:True",
-    "memory folder": "memory_tracker:True",
-    "memory train.yaml": "memory_block.csv",
-    "memory run --rank 99": "--rank",
-    "memory run --at -5": "ms-tune memory --help",
-    "memory run --device-memory 64": "64GB",
-    "memory run --reserve 2": "64GB",
-    "memory run --rank 5": "--rank",
-    "memory what-if run --max-memory 58": "64GB",
-    "memory what-if run --device-memory 58": "64GB",
-    "memory plan run --capacity 1": "64GB",
-    "memory plan train.yaml": "memory_tracker:True",
-    "memory diff run": "ms-tune memory diff --help",
-    "memory run --html train.yaml": "--force",
-    "metrics trian.log": "train.log",
-    "metrics train.log": "--pattern",
-    "metrics train.log --chip 910Z": "910B2",
-    "metrics folder": "msrun",
-    "metrics packed.log": "gunzip -k packed.log",
-    "metrics powershell.log": "iconv -f UTF-16",
-    "profile nowhere": "ls",
-    "profile folder": "ASCEND_PROFILER_OUTPUT",
-    "profile train.yaml": "step_trace_time.csv",
-    "fit": "--table",
-    "fit --table data.json": "a",
-    "fit --table latin.yaml": "UTF-8",
-    "check dangling.yaml": "nowhere.yaml",
-    "check document.pdf": "YAML",
-    "check code.py": "MindSpore",
-    "check pipe.yaml": "ms-tune lint",
-    "check train.yaml/x.yaml": "train.yaml",
-    "--dryrun check train.yaml": "ms-tune check --dryrun train.yaml",
-    "check -json train.yaml": "--json",
-    "fit --table train.log": "docs/fit",
-    "memory /dev/null": "memory_tracker:True",
-    "memory run --html folder": "folder",
-    "memory run --html nowhere/page.html": "mkdir -p nowhere",
-    "migrate train.yaml --write folder": "folder",
-    "check": "--base",
-    "check --base nowhere train.yaml": "git",
-}
+
+
+def read_mistakes() -> dict[str, str]:
+    """Return command lines with a mistake, and words of the proposed remedy."""
+    written = yaml.safe_load((ROOT / "tests" / "data" / "mistakes.yaml").read_text("utf-8"))
+    found = {}
+    for line, words in written.items():
+        commands, rest = re.fullmatch(r"(?:\{(.*?)\})?(.*)", line).groups()  # type: ignore[union-attr]
+        found |= {f"{command}{rest}": words.replace("{}", command) for command in (commands or "").split(",")}
+    return found
+
+
+MISTAKES = read_mistakes()
 
 
 @pytest.fixture

@@ -25,46 +25,7 @@ from tests.oracle.megatron_cases import random_arguments
 from tests.oracle.megatron_child import world_size
 
 RELEASE = "2.3"
-SOUND = """\
-#!/bin/bash
-export CUDA_DEVICE_MAX_CONNECTIONS=1
-NPUS=8
-NNODES=4
-TP=2
-PP=4
-CP=2
-CKPT="your model ckpt path"
-DISTRIBUTED_ARGS="--worker_num $((NPUS*NNODES)) --local_worker_num $NPUS --join=True"
-GPT_ARGS="
-    --use-mcore-models \\
-    --tensor-model-parallel-size ${TP} \\
-    --pipeline-model-parallel-size ${PP} \\
-    --context-parallel-size ${CP} \\
-    --context-parallel-algo megatron_cp_algo \\
-    --sequence-parallel \\
-    --num-layers 32 \\
-    --num-layers-per-virtual-pipeline-stage 2 \\
-    --hidden-size 4096 \\
-    --num-attention-heads 32 \\
-    --group-query-attention \\
-    --num-query-groups 8 \\
-    --num-experts 8 \\
-    --expert-model-parallel-size 1 \\
-    --seq-length 8192 \\
-    --max-position-embeddings 8192 \\
-    --micro-batch-size 1 \\
-    --global-batch-size 64 \\
-    --lr 1.25e-6 \\
-    --min-lr 1.25e-7 \\
-    --position-embedding-type rope \\
-    --recompute-granularity full \\
-    --recompute-method block \\
-    --recompute-num-layers 2 \\
-    --reuse-fp32-param \\
-    --bf16
-"
-msrun $DISTRIBUTED_ARGS pretrain_gpt.py $GPT_ARGS --load $CKPT --ai-framework mindspore | tee logs/a.log
-"""
+SOUND = (Path(__file__).parents[1] / "data" / "pretrain_sound.sh").read_text("utf-8")
 # The replaced text, its replacement, and the check that must report it.
 FAULTS = [
     ("--num-layers 32", "--num-layer 32", "MST150"),

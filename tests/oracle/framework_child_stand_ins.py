@@ -13,91 +13,18 @@ import importlib.abc
 import importlib.machinery
 import sys
 import types
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tests.oracle import framework_child_mindspore as checked
 from tests.oracle.framework_child_mindspore import check_bool, check_number, check_string, current
 
-# Modules that are really executed; a package itself is not, it only leads to its modules.
-REAL = {
-    "mindformers.core.config_args",
-    "mindformers.core.context.build_context",
-    "mindformers.core.context.parallel",
-    "mindformers.core.context.validators",
-    "mindformers.core.parallel_config",
-    "mindformers.models.configuration_utils",
-    "mindformers.models.deepseek3.config_converter_deepseek_v3",
-    "mindformers.models.deepseek3.configuration_deepseek_v3",
-    "mindformers.models.deepseek3.utils",
-    "mindformers.models.glm2.glm2",
-    "mindformers.models.glm2.glm2_config",
-    "mindformers.models.glm2.glm2_modules",
-    "mindformers.models.glm2.glm2_transformer",
-    "mindformers.models.llama.llama",
-    "mindformers.models.llama.llama_config",
-    "mindformers.models.llama.llama_interleave",
-    "mindformers.models.llama.llama_layer",
-    "mindformers.models.llama.llama_transformer",
-    "mindformers.models.model_config_utils",
-    "mindformers.models.modeling_utils",
-    "mindformers.models.qwen3.config_converter_qwen3",
-    "mindformers.models.qwen3.configuration_qwen3",
-    "mindformers.models.utils",
-    "mindformers.modules.flash_attention",
-    "mindformers.modules.layers",
-    "mindformers.modules.transformer.moe",
-    "mindformers.modules.transformer.moev3",
-    "mindformers.modules.transformer.op_parallel_config",
-    "mindformers.modules.transformer.transformer",
-    "mindformers.parallel_core.config_converter",
-    "mindformers.parallel_core.mf_model_config",
-    "mindformers.parallel_core.model_parallel_config",
-    "mindformers.parallel_core.transformer_config",
-    "mindformers.parallel_core.transformer_config_utils",
-    "mindformers.parallel_core.training_graph.base_models.common.embeddings.yarn_rotary_pos_embedding",
-    "mindformers.parallel_core.training_graph.transformer.utils",
-    "mindformers.tools.check_rules",
-    "mindformers.tools.register.config",
-    "mindformers.tools.register.template",
-    "mindformers.tools.utils",
-    "mindformers.trainer.base_trainer",
-    "mindformers.trainer.config_args",
-    "mindformers.trainer.trainer",
-}
-# Classes of networks that state themselves whether they can be trained, and their modules.
-NETWORKS = {
-    "DeepseekV3ForCausalLM": "mindformers.models.deepseek3.modeling_deepseek_v3",
-    "Glm4ForCausalLM": "mindformers.models.glm4.modeling_glm4",
-    "Glm4MoeForCausalLM": "mindformers.models.glm4_moe.modeling_glm4_moe",
-    "Qwen2ForCausalLM": "mindformers.models.qwen2.modeling_qwen2",
-    "Qwen3ForCausalLM": "mindformers.models.qwen3.modeling_qwen3",
-    "Qwen3MoeForCausalLM": "mindformers.models.qwen3_moe.modeling_qwen3_moe",
-    "TeleChat2ForCausalLM": "mindformers.models.telechat2.modeling_telechat2",
-    "TeleChat3ForCausalLM": "mindformers.models.telechat3.modeling_telechat3",
-    "TeleChat3MoeForCausalLM": "mindformers.models.telechat3_moe.modeling_telechat3_moe",
-}
-REAL |= {*NETWORKS.values()}
-# Names that packages re-export, and their modules.
-EXPORTS = {
-    "ConfigTemplate": "tools.register.template",
-    "MindFormerConfig": "tools.register.config",
-    "DictConfig": "tools.register.config",
-    "FlashAttention": "modules.flash_attention",
-    "FreqsMgr": "modules.layers",
-    "LowerTriangularMaskWithDynamic": "modules.transformer.transformer",
-    "MoEConfig": "modules.transformer.moe",
-    "TransformerOpParallelConfig": "modules.transformer.transformer",
-    "TransformerRecomputeConfig": "modules.transformer.transformer",
-    "TransformerSwapConfig": "modules.transformer.transformer",
-    "EmbeddingOpParallelConfig": "modules.transformer.transformer",
-    "MODE": "tools.utils",
-    "PARALLEL_MODE": "tools.utils",
-    "PretrainedConfig": "models.configuration_utils",
-    "is_legacy_model": "core.context.build_context",
-    "get_context": "core.context.build_context",
-    "set_context": "core.context.build_context",
-    "build_context": "core.context.build_context",
-}
+_MODULES = yaml.safe_load((Path(__file__).parents[1] / "data" / "framework_modules.yaml").read_text("utf-8"))
+NETWORKS: dict[str, str] = _MODULES["networks"]
+REAL = {*_MODULES["real"], *NETWORKS.values()}
+EXPORTS: dict[str, str] = _MODULES["exports"]
 OUTSIDE = {*sys.stdlib_module_names, "numpy", "yaml", "_yaml", "regex"}
 
 

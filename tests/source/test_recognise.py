@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -12,65 +14,7 @@ from ms_tune.source.yaml import load_source
 from ms_tune.text import Language, render
 from tests.source.corpus import wheel_configs
 
-FOREIGN = {
-    "mindspeed-mm": """
-parallel: {fully_shard_parallel_size: auto}
-training: {micro_batch_size: 1, gradient_accumulation_steps: 2}
-features: {recompute: true}
-""",
-    "mindspeed-llm-fsdp2": """
-model: {model_name_or_path: qwen3}
-data: {cutoff_len: 4096, template: qwen3}
-parallel: {fsdp_size: 8, tp_size: 1, cp_size: 1, recompute: true}
-training: {stage: sft, per_device_train_batch_size: 1}
-""",
-    "mindrlhf": "rl_config: {align_type: a, save_strategy_dir: b}\nactor_config: {parallel_config: {}}\n",
-    "mindspeed-rl": "defaults: [{model: [qwen]}]\nmegatron_training: {tokenizer_type: x}\nrl_config: {a: 1}\n",
-    "megatron-yaml": """
-language_model: {num_layers: 24}
-model_parallel: {tensor_model_parallel_size: 1}
-adlr_autoresume: False
-adlr_autoresume_interval: 1000
-bert_binary_head: True
-data_parallel_random_init: False
-dataloader_type: single
-distributed_backend: nccl
-eod_mask_loss: False
-timing_log_level: 0
-""",
-    "wandb": "_wandb: {value: {cli_version: 0.16}}\nadlr_autoresume: {value: false}\nmodel_config: {value: a}\n",
-    "sapp": """
-pipeline_config: {pipeline_num: 16, num_layer: 96, offset: [0]}
-time_config: {head: 90, body: 90, tail: 180}
-recompute_config: {recompute: false, select_recompute: [1, 0]}
-memory_usage: {head_memory: [1], tail_memory: [1], body_memories: {stage_id: [0]}}
-""",
-    "verl": "data: {train_files: a}\nactor_rollout_ref: {x: 1}\ncritic: {y: 1}\ntrainer: {total_epochs: 30}\n",
-    "nemo": "name: x\ntrainer: {devices: 8, accelerator: gpu}\nexp_manager: {exp_dir: a}\nmodel: {optim: {lr: 1}}\n",
-    "lightning": "seed_everything: 1\ntrainer: {max_epochs: 3, accelerator: gpu, devices: 2}\nmodel: {class_path: a.B}\n",
-    "litgpt": "model_name: x\nmodel_config: null\nout_dir: a\ntokenizer_dir: b\nlogger_name: csv\ndevices: auto\n",
-    "axolotl": "base_model: x\ndatasets: []\nval_set_size: 0\nsequence_len: 4096\nmicro_batch_size: 1\nlr_scheduler: cosine\n",
-    "llama-factory": "stage: sft\ntemplate: qwen\nfinetuning_type: lora\ncutoff_len: 2048\ndo_train: true\noutput_dir: a\n",
-    "hugging-face": """
-model_name_or_path: x
-per_device_train_batch_size: 1
-gradient_accumulation_steps: 2
-num_train_epochs: 1
-lr_scheduler_type: cosine
-bf16: true
-""",
-    "accelerate": "compute_environment: LOCAL\ndistributed_type: FSDP\nmachine_rank: 0\nnum_machines: 1\nmixed_precision: bf16\n",
-    "gpt-neox": "pipe-parallel-size: 1\nmodel-parallel-size: 1\ntrain-iters: 320000\noptimizer: {type: Adam}\n",
-    "deepspeed": "zero_optimization: {stage: 3}\ntrain_micro_batch_size_per_gpu: 1\noptimizer: {type: AdamW}\n",
-    "hydra": "defaults: [base]\nhydra: {run: {dir: a}}\n",
-    "mmf": "includes: [a]\nmodel_config: {x: 1}\ndataset_config: {y: 1}\ntraining: {max_updates: 3}\n",
-    "github-workflow": "name: ci\non: [push]\njobs: {a: {runs-on: ubuntu-latest}}\n",
-    "github-action": "name: a\nruns: {using: composite}\ninputs: {b: {}}\n",
-    "kubernetes": "apiVersion: v1\nkind: Job\nmetadata: {name: a}\nspec: {template: {}}\n",
-    "compose": 'version: "3"\nservices: {a: {image: b}}\n',
-    "pre-commit": "repos: [{repo: local}]\n",
-    "conda": "name: a\nchannels: [b]\ndependencies: [python]\n",
-}
+FOREIGN: dict[str, str] = yaml.safe_load((Path(__file__).parents[1] / "data" / "foreign_files.yaml").read_text("utf-8"))
 
 
 def test_keys_that_show_a_file_are_on_its_two_upper_levels() -> None:
