@@ -44,7 +44,7 @@ FILES: dict[str, str | bytes] = {
 def read_mistakes() -> dict[str, str]:
     """Return command lines with a mistake, and words of the proposed remedy."""
     written = yaml.safe_load((ROOT / "tests" / "data" / "mistakes.yaml").read_text("utf-8"))
-    found = {}
+    found: dict[str, str] = {}
     for line, words in written.items():
         commands, rest = re.fullmatch(r"(?:\{(.*?)\})?(.*)", line).groups()  # type: ignore[union-attr]
         found |= {f"{command}{rest}": words.replace("{}", command) for command in (commands or "").split(",")}
@@ -87,6 +87,7 @@ AFTER = {
     "memory.exists.hint": "--force",
     "memory.no-such-rank.hint": "--rank",
     "sizes.unknown.hint": "--model-config",
+    "snapshot.no-limit.hint": "--limit",
     "stages.set.form.hint": "--set",
     "verdict.chip.hint": "--chip",
 }
