@@ -43,7 +43,7 @@ _PART_OF_LINE = 16 * 1024  # characters
 _MOST_SHOWN = 300  # characters of the message
 _HEAD = 2 * 1024**2  # bytes of a log in which the job's framework and settings are looked for
 _MOST_HEADS = 8  # logs
-_OTHERS = 4 * GIB  # more than the contexts and buffers of one process
+_OTHERS = 4 * GIB  # more than the contexts and buffers of one process; on small devices more than half of the device
 _FULL = 0.97  # of the device
 _WORDS = (
     'file "',
@@ -150,15 +150,18 @@ class MemoryFailure(Record):
         if self.said_cause is not None:
             return self.said_cause
         wanted, outside, available = self.wanted_bytes, self.outside_bytes, self.available_bytes
-        if wanted is not None and self.limit_bytes and wanted * 2 > self.limit_bytes:
+        limit = self.limit_bytes or 0
+        if wanted is not None and limit and wanted * 2 > limit:
             return Cause.TOO_LARGE
-        if outside is not None and outside > _OTHERS:
+        if outside is not None and (outside > _OTHERS or (limit and outside * 2 > limit)):
             return Cause.OTHERS
         if self.used_share is not None and self.used_share > _FULL:
             return Cause.FULL
         if wanted is None or available is None:
             return Cause.UNKNOWN
-        return Cause.FRAGMENTATION if available >= wanted else Cause.SHORTAGE
+        # Tensors and what is outside the framework may fill the device together.
+        torn = Cause.FULL if available < (1 - _FULL) * limit else Cause.FRAGMENTATION
+        return torn if available >= wanted else Cause.SHORTAGE
 
     @property
     def short_bytes(self) -> int | None:

@@ -41,7 +41,7 @@ def log(folder: Path, text: str) -> Path:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = log(tmp_path, TRACEBACK + NPU.format(used="58.90"))
+    path = log(tmp_path, TRACEBACK + NPU.format(used="50.00"))
     assert main(["memory", str(path), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["cause"], found["where"]) == ("fragmentation", "/workspace/train.py:31")

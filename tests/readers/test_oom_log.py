@@ -13,7 +13,9 @@ from textwrap import wrap
 
 import pytest
 
+from ms_tune.enums import Dialect
 from ms_tune.errors import TraceError
+from ms_tune.facts import keys, megatron
 from ms_tune.facts.oom import load_forms
 from ms_tune.facts.query import load
 from ms_tune.readers import oom_log
@@ -85,7 +87,12 @@ SHORT = npu("2.00 GiB", "32.00 GiB", "29.00 GiB", "0.50 GiB", "29.75 GiB")
         (npu("16.50 GiB", "32.00 GiB", "8.00 GiB", "0.25 GiB", "8.25 GiB"), "too-large", 23.5, 16.0),
         (npu("40.00 GiB", "32.00 GiB", "8.00 GiB", "22.00 GiB", "9.00 GiB"), "too-large", 1.0, 17.0),
         (cuda("2.00 GiB", "80.00 GiB", "75.00 GiB", "1.50 GiB", "0.25 GiB"), "shortage", 3.25, 0.25),
-        (cuda("2.00 GiB", "80.00 GiB", "75.00 GiB", "1.50 GiB", "0.75 GiB"), "fragmentation", 2.75, 0),
+        (cuda("2.00 GiB", "80.00 GiB", "75.00 GiB", "1.50 GiB", "1.25 GiB"), "fragmentation", 2.25, 0),
+        # Tensors and what is outside fill the device together: 0.5 of 61 GiB, or 2.25 of 80, are free or cached.
+        (npu("0.25 GiB", "61.00 GiB", "58.50 GiB", "0.125 GiB", "58.875 GiB"), "full", 2.0, 0),
+        (cuda("2.00 GiB", "80.00 GiB", "75.00 GiB", "1.50 GiB", "0.75 GiB"), "full", 2.75, 0),
+        # more than half of a small device is outside
+        (npu("4.00 MiB", "4.00 GiB", "0.50 GiB", "0.25 GiB", "0.75 GiB"), "others", 3.0, 0),
         # a fraction that the user set leaves 0.25 GiB of the free memory
         (cuda("2.00 GiB", "80.00 GiB", "75.00 GiB", "3.00 GiB", "0.75 GiB", "76.00 GiB allowed; "), "shortage", 1.25, 1.0),
         # Windows: more reserved than the device has
@@ -173,6 +180,15 @@ def test_every_figure_of_a_message(tmp_path: Path) -> None:
         ("Somas allocate failed for graph kernel_graph_3", "mindspore", "unknown", None, "kernel_graph_3"),
         ("Malloc device memory failed, size[903], ret[207001], Device 6 may be other processes occupying this card", "mindspore", "others", 903, ""),
         ("Allocate pin memory failed, size: 904", "mindspore", "host", 904, ""),
+        ("aclrtMallocHost failed with size 905, ret=507899", "driver", "host", 905, ""),
+        ("bm_alloc_gmem failed, dev_id = 0, size = 0x639c00", "unknown", "unknown", None, ""),
+        ("ValueError: The model's max seq len (8) is larger than the maximum number of tokens that can be stored in KV cache (7).", "vllm", "shortage", None, ""),
+        ("Available KV cache memory: -0.87 GiB", "vllm", "shortage", None, ""),
+        ("Killed", "python", "host", None, ""),
+        ("job.sh: line 12: 4321 Killed                  python train.py", "python", "host", None, ""),
+        ("subprocess.CalledProcessError: Command 'x' died with <Signals.SIGKILL: 9>.", "python", "host", None, ""),
+        ("mpirun noticed that process rank 7 with PID 0 on node a exited on signal 9 (Killed).", "python", "host", None, ""),
+        ("[launch.py:321:sigkill_handler] ['python', 'main.py'] exits with return code = -9", "python", "host", None, ""),
         ("EL0004: [PID: 1] 2026-01-28-07:22:29.827.496 Failed to allocate memory.", "driver", "unknown", None, ""),
         ("Memory_Allocation_Failure(EL0004): Failed to allocate memory requested by GE module.", "driver", "unknown", None, "GE"),
         ("rtStreamCreate failed. Reason: error code is 207001", "driver", "unknown", None, ""),
@@ -345,6 +361,7 @@ def test_several_logs_and_folders(tmp_path: Path) -> None:
         ("run_mindformer.py --config x.yaml", "mindformers", "recompute_config.recompute: True"),
         ("llamafactory-cli train x.yaml", "llama-factory", "per_device_train_batch_size: 1"),
         ("swift sft --model x", "ms-swift", "--deepspeed zero3"),
+        ("megatron sft --model x", "megatron-swift", "--micro_batch_size 1"),
         ("site-packages/transformers/trainer.py", "hf-trainer", "gradient_checkpointing=True"),
         ("deepspeed --num_gpus 8 train.py", "deepspeed", '"zero_optimization": {"stage": 3}'),
         ("python -m verl.trainer.main_ppo", "verl", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"),
@@ -367,8 +384,15 @@ def test_remedies_are_written_in_the_jobs_own_keys(tmp_path: Path, said: str, na
         ("swift sft --deepspeed zero3", "--deepspeed zero3"),
         ("TrainingArguments(gradient_checkpointing=True)", "gradient_checkpointing"),
         ("vllm serve X", "checkpoint"),
+        ("ERROR 06-09 worker_base.py:581] Error executing method", "checkpoint"),
+        ("vllm serve X -tp 4 --max-model-len 1024", "--tensor-parallel-size"),
+        ("vllm serve X -tp 4 --max-model-len 1024", "--max-model-len"),
+        ("llamafactory-cli train x.yaml\ncutoff_len: 1024", "cutoff_len"),
+        ("megatron sft --model x", "--deepspeed"),
+        ("python -m verl.trainer.main_ppo", "free_cache_engine"),
         ("vllm serve X --gpu-memory-utilization 0.6", "--gpu-memory-utilization"),
         ('  File "/x/generation/utils.py", line 3, in generate', "checkpoint"),
+        ("python train.py", "max_new_tokens"),
         ("HCCL_BUFFSIZE=100", "HCCL_BUFFSIZE"),
         (
             '  File "/x/site-packages/transformers/modeling_utils.py", line 4415, in _load_pretrained_model',
@@ -412,6 +436,29 @@ def test_every_remedy_has_texts_and_a_cause() -> None:
             *(job["name"] for job in data["jobs"]),
         }
     assert {form.cause for form in load_forms()} - {""} <= causes
+
+
+_KEY = re.compile(r'--([\w-]+)|([A-Za-z_][\w.]*)(?:: |=)|"(\w+)":')
+
+
+def test_remedies_name_keys_that_the_frameworks_have() -> None:
+    """``keys`` has those that were looked up in the sources of a framework; MindFormers and Megatron have tables."""
+    data = load("out_of_memory")
+    paths = {".".join(key.path) for key in keys.tables(Dialect.MINDFORMERS)}
+    arguments = frozenset[str]().union(*map(megatron.names, load("megatron")["releases"]))
+    named: dict[str, set[str]] = {}
+    for remedy in data["remedies"]:
+        for job, how in remedy["how"].items():
+            found = {next(filter(None, names)) for names in _KEY.findall(how)}
+            named.setdefault(job.removesuffix("-ascend"), set()).update(found)
+    assert {name for name in named["mindformers"] - paths if name.rpartition(".")[0] not in paths} == set()
+    assert {f"--{name}" for job in ("mindspeed-llm", "mindspeed-mm") for name in named[job]} <= arguments
+    assert {job: sorted(named[job]) for job in data["keys"]} == {job: one["names"] for job, one in data["keys"].items()}
+    place = importlib.util.find_spec("transformers")
+    if place is not None and place.origin is not None:
+        files = [Path(place.origin).with_name(name) for name in ("training_args.py", "modeling_utils.py")]
+        words = set(re.findall(r"\w+", "".join(file.read_text("utf-8") for file in files)))
+        assert set(data["keys"]["hf-trainer"]["names"]) <= words
 
 
 # Strings that are warnings, estimates, or about objects of Python.
