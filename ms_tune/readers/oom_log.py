@@ -414,14 +414,22 @@ def _find_rows(lines: Sequence[str]) -> list[int]:
     words = {**words, (): (*words[()], *_WORDS)}
     polars = load_polars()
     if polars is None:
-        pairs = [["|".join(map(re.escape, some)) for some in pair] for pair in words.items()]
-        searches = [[re.compile(pattern).search for pattern in pair] for pair in pairs]
-        return [at for at, line in enumerate(lines) if any(one(line) and also(line) for also, one in searches)]
+        whole = "\n".join(lines)
+        met = [(also, [word for word in some if word in whole]) for also, some in words.items()]
+        return [
+            at
+            for at, line in enumerate(lines)
+            if any(_has(line, some) and (not also or _has(line, also)) for also, some in met)
+        ]
     texts = polars.Series(lines)
     found = texts.str.contains_any(words.pop(()))
     for also, some in words.items():
         found |= texts.str.contains_any(some) & texts.str.contains_any(also)
     return cast("list[int]", found.arg_true().to_list())
+
+
+def _has(line: str, words: Sequence[str]) -> bool:
+    return any(word in line for word in words)
 
 
 def read_memory_failures(paths: Sequence[Path]) -> FailureReport:

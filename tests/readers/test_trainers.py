@@ -148,6 +148,27 @@ def nanogpt(step: int) -> str:
     return f"iter {step}: loss {LOSSES[step]:.4f}, time {TIMES[step] * 1000:.2f}ms, mfu {-100.0 if step < 5 else 35.25:.2f}%\n"
 
 
+def mindocr(step: int) -> str:
+    return (
+        f"[2026-01-01 10:00:00] mindocr.utils.callbacks INFO - epoch: [1/20] step: [{step + 1}/4468], loss: {LOSSES[step]:.6f}, lr: 0.000793, "
+        f"per step time: {TIMES[step] * 1000:.3f} ms, fps per card: 4.47 img/s\n"
+    )
+
+
+def mmengine(step: int) -> str:
+    return (
+        f"01/08 10:00:00 - mmengine - INFO - Epoch(train)  [1][{step + 1:4d}/3912]  lr: 1.0000e-02  eta: 2 days, 0:46:00  time: {TIMES[step]:.4f}  "
+        f"data_time: 0.1568  memory: 18417  grad_norm: 10.1857  loss: {LOSSES[step]:.4f}  loss_cls: 1.1313\n"
+    )
+
+
+def mmcv(step: int) -> str:
+    return (
+        f"2026-01-01 10:00:00,106 - mmseg - INFO - Iter [{step + 1}/3912]\tlr: 5.000e-03, eta: 3:55:18, time: {TIMES[step]:.3f}, data_time: 0.005, "
+        f"memory: 3400, loss_cls: 0.9365, loss: {LOSSES[step]:.4f}, grad_norm: 3.4181\n"
+    )
+
+
 # A trainer's format, its name, the accuracy of its step times in seconds, and whether its losses are exact.
 TRAINERS: list[tuple[Callable[[int], str], str, float]] = [
     *((mindformers, "mindformers", 0.001), (mindformers_before_0_6, "mindformers", 1e-6)),
@@ -155,7 +176,8 @@ TRAINERS: list[tuple[Callable[[int], str], str, float]] = [
     *((mindyolo, "mindyolo", 1e-6), (hyper_parallel, "hyper-parallel", 1e-6), (llamafactory, "llamafactory", 1.0)),
     *((swift, "ms-swift", 0.001), (swift_megatron, "ms-swift", 0.001), (hugging_face, "transformers", 1.0)),
     *((verl, "verl", 1e-6), (torchtitan, "torchtitan", 0.0011), (deepspeed, "deepspeed", 0.0011)),
-    *((libai, "libai", 0.006), (nanogpt, "nanogpt", 1e-6)),
+    *((libai, "libai", 0.006), (nanogpt, "nanogpt", 1e-6), (mindocr, "mindocr", 1e-6)),
+    *((mmengine, "openmmlab", 1e-6), (mmcv, "openmmlab", 1e-6)),
 ]
 
 
@@ -180,7 +202,7 @@ def test_counters_times_and_losses_of_a_trainer(
 
 
 def test_all_forms_have_a_trainer_here() -> None:
-    additions = {"mindformers-rate", "mindspore-epoch", "progress", "train-runtime"}
+    additions = {"mindformers-rate", "mindspore-epoch", "progress", "train-runtime", "minimind"}
     here = {form for _, form, _ in TRAINERS} | additions | {"mindformers-pynative", "mindspeed-ms"}
     assert {form.name for form in step_forms()} == here
 
@@ -334,6 +356,11 @@ class TestTraps:
         (tmp_path / "x.log").write_text("".join(line * 4 for line in lines), "utf-8")
         (run,) = read_training_log(tmp_path / "x.log").runs
         assert [list(rank.number) for rank in run.ranks] == [[1, 2, 3, 4, 5]] * 4
+
+    def test_epochs_of_minimind_count_on(self, tmp_path: Path) -> None:
+        line = "Epoch:[{}/2]({}/3), loss: {}, logits_loss: 1.0, aux_loss: 0.0, lr: 0.0002, epoch_time: 3.0min\n"
+        steps = read(tmp_path, "".join(line.format(epoch, step, 5 - step) for epoch in (1, 2) for step in (1, 2, 3)))
+        assert (list(steps.number), list(steps.loss)) == ([*range(1, 7)], [4, 3, 2] * 2)
 
 
 class TestOwnLines:
