@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from ms_tune.memory.plan import is_placement_csv, problem_of_csv, problem_of_trace
+from ms_tune.memory.what_if import read_rank
 from ms_tune.packing.engine import Items, NumpyEngine
 from ms_tune.packing.placement import PackingProblem, compress_lives
 from ms_tune.packing.plan import sort_blocks
@@ -73,7 +74,7 @@ def main() -> None:
 
 def measure(path: Path, arguments: argparse.Namespace, folder: Path) -> None:
     """Measure one problem with every allocator in turn."""
-    problem = problem_of_csv(path, None) if is_placement_csv(path) else problem_of_trace(path, None, None)[0]
+    problem = problem_of_csv(path, None) if is_placement_csv(path) else problem_of_trace(read_rank(path, None), None)[0]
     name = path.name.split(".")[0] if is_placement_csv(path) else path.parent.name
     bound = int(compress_lives(problem).live.max())
 

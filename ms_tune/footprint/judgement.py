@@ -156,7 +156,8 @@ def list_doubts(
         yield msg("verdict.none.cut")
     statistics = log.statistics if log is not None else None
     if statistics is not None and statistics.peak_mib != curve.peak_bytes // MIB:
-        yield msg("verdict.none.log", trace=f"{curve.peak_bytes // MIB:,}", log=f"{statistics.peak_mib:,}")
+        kind = "log" if statistics.peak_mib else "own-pool"
+        yield msg(f"verdict.none.{kind}", trace=f"{curve.peak_bytes // MIB:,}", log=f"{statistics.peak_mib:,}")
     if table.dropped_count:
         yield msg("verdict.none.dropped", rows=table.dropped_count)
     if len(table) and int(table.size.max()) > card_bytes:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ms_tune.errors import TraceError
-from ms_tune.memory.what_if import largest_pool, read_rank
+from ms_tune.memory.what_if import RankTrace, largest_pool, read_rank
 from ms_tune.packing import engine as native
 from ms_tune.packing.placement import PackingFault, PackingPlan, PackingProblem, Placed, find_faults
 from ms_tune.packing.plan import PackingProgress, plan_addresses
@@ -133,6 +133,7 @@ class PlanReport:
     recorded: int | None = None  # footprint of the run in bytes; None if unknown
     rank: int | None = None  # the rank of the run; None for other sources
     asked_capacity: int | None = None  # the requested capacity; None if not requested
+    unreleased: int = 0  # blocks whose release the trace lacks
     slow: Message | None = None  # why the compiled engine could not be used; None if it was used
 
     @property
@@ -167,11 +168,14 @@ class StallocPlan:
 def plan_blocks(path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]) -> PlanReport:
     """Plan the largest pool of one rank of a run, or a placement problem."""
     if path.is_file() and is_placement_csv(path):
-        problem, recorded, rank = problem_of_csv(path, request.capacity), None, None
+        problem, recorded, trace = problem_of_csv(path, request.capacity), None, None
     else:
-        problem, recorded, rank = problem_of_trace(path, request.rank, request.capacity)
-    made = _plan_problem(problem, path, request, on_progress)
-    return replace(made, recorded=recorded, rank=rank, asked_capacity=request.capacity)
+        trace = read_rank(path, request.rank)
+        problem, recorded = problem_of_trace(trace, request.capacity)
+    made = replace(_plan_problem(problem, path, request, on_progress), asked_capacity=request.capacity)
+    if trace is None:
+        return made
+    return replace(made, recorded=recorded, rank=trace.files.rank, unreleased=trace.table.unreleased)
 
 
 def analyse_memlog(
@@ -208,11 +212,8 @@ def problem_of_csv(path: Path, capacity: int | None) -> PackingProblem:
     return PackingProblem(lower, upper, size, alignment, tuple(names), capacity or capacity_in_name(path))
 
 
-def problem_of_trace(
-    path: Path, rank: int | None, capacity: int | None
-) -> tuple[PackingProblem, int | None, int | None]:
-    """Return the blocks of a run's largest memory pool, the footprint of the pool, and the rank."""
-    trace = read_rank(path, rank)
+def problem_of_trace(trace: RankTrace, capacity: int | None) -> tuple[PackingProblem, int | None]:
+    """Return the blocks of a run's largest memory pool, and the footprint of the pool."""
     _, work, rows = largest_pool(trace.table)
     start = np.array([request.start for request in work.requests], np.int64)
     last = 1 + max(int(start.max()), *(request.end or 0 for request in work.requests))
@@ -221,7 +222,7 @@ def problem_of_trace(
     names = tuple(str(line) for line in trace.table.line[rows].tolist())
     footprint = max((row.actual or 0 for row in work.recorded), default=0)
     problem = PackingProblem(start, np.maximum(end, start + 1), size, np.full(len(size), ALIGNMENT), names, capacity)
-    return problem, footprint or None, trace.files.rank
+    return problem, footprint or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from ms_tune.pools.settings import infer_settings
 from ms_tune.pools.torch_replay import Cache, TorchOutcome, change_segments, replay_setting
 from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.pools.what_if import (
+    WASTE_LIMIT,
     ReplayOutcome,
     TraceChange,
     TraceFacts,
@@ -75,22 +76,24 @@ class WhatIfReport(Record):
     # Layers of the stage and of the runs that its requests are extrapolated from; None if they were recorded.
     extrapolation: tuple[int, tuple[int, ...]] | None
     seconds: float  # duration of all replays
+    unreleased: int = 0  # blocks whose release the trace lacks
 
     @property
     def finding(self) -> Diagnostic | None:
         """Return a finding if the run's setting wastes much of its reserved memory."""
         recorded = self.result.recorded_outcome
-        if not self.result.is_wasteful:
+        used, reserved, waste = recorded.used_bytes, recorded.reserved_bytes, recorded.waste_share
+        if reserved is None or waste is None or waste <= WASTE_LIMIT:
             return None
-        sizes = {"reserved": gib(recorded.reserved_bytes), "used": gib(recorded.used_bytes)}
+        sizes = {"reserved": gib(reserved), "used": gib(used)}
         return Diagnostic(
             "MSM301",
             Severity.WARNING,
-            msg("allocator.finding.waste", waste=f"{recorded.waste_share:.1%}", **sizes),
+            msg("allocator.finding.waste", waste=f"{waste:.1%}", **sizes),
             msg("allocator.finding.waste.help"),
             "pool-waste",
             Category.MEMORY,
-            bytes=recorded.reserved_bytes - recorded.used_bytes,
+            bytes=reserved - used,
             rank=self.rank,
         )
 
@@ -100,11 +103,13 @@ class WhatIfReport(Record):
         return self.terms.limit_by
 
     def verdict_about(self, outcome: ReplayOutcome) -> Verdict | None:
-        """Return the verdict on a setting or a what-if; None if the trace is only a sample of its stage."""
+        """Return the verdict on a setting or a what-if; None if unknown, as for a trace that is only a sample of its stage."""
         if self.terms.sample is not None and self.extrapolation is None:
             return None
         if outcome.recorded:
             return self.verdict
+        if outcome.actual_bytes is None or outcome.reserved_bytes is None:
+            return None
         # A pool that does not fit needs all the memory that it reserves.
         footprint = outcome.actual_bytes if outcome.fits else max(outcome.actual_bytes, outcome.reserved_bytes)
         doubts = [] if self.terms.doubt is None else [self.terms.doubt]
@@ -149,6 +154,7 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
         names=tuple(_request_names(table, rows)),
         extrapolation=terms.stage_layers if stage is not None else None,
         seconds=time.perf_counter() - start,
+        unreleased=table.unreleased,
     )
 
 

@@ -45,7 +45,7 @@ _MAX_ROWS = 1_000_000  # rows replayed per kind of guess: some seconds
 class Inferred(Record):
     """The settings that best explain a trace."""
 
-    work: Workload  # the workload, with the calls of `empty_cache` found in the trace
+    work: Workload  # the workload, with the calls of `empty_cache` found in the trace if the settings explain it
     settings: MindSporeSettings
     older: bool  # whether the older pool of MindSpore was used
     placing: Placing  # how the pool placed its units
@@ -164,7 +164,7 @@ class _SettingSearch:
         result = replay_workload(work, pool)
         mismatches = compare_with_trace(work, result, placing)
         return Inferred(
-            work=work,
+            work=self._work if mismatches.total else work,
             settings=guess.settings,
             older=self._older,
             placing=placing,
@@ -178,7 +178,9 @@ class _SettingSearch:
         settings = guess.settings
         init, increase = settings.init, settings.increase
         if init is None or increase is None:
-            others = [("set_memory", replace(settings, init=DEFAULT_SIZE, increase=DEFAULT_SIZE))]
+            others = [
+                ("set_memory", replace(settings, init=DEFAULT_SIZE, increase=size)) for size in (DEFAULT_SIZE, GIB)
+            ]
         else:
             others = [
                 ("init_size", replace(settings, init=init + GIB)),

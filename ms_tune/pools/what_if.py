@@ -14,7 +14,7 @@ from operator import attrgetter, itemgetter
 
 from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporeSettings, Vmm
 from ms_tune.pools.pool import ALIGNMENT, PoolGrowth, PoolUnit, Replay, replay_workload
-from ms_tune.pools.settings import Inferred, make_pool
+from ms_tune.pools.settings import Inferred, make_pool, maps_pages
 from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.records import Record
 from ms_tune.units import GIB
@@ -134,19 +134,20 @@ class ReplayOutcome(Record):
 
     name: str  # a short form of the setting, such as `increase_size=4GB`; `recorded` for that of the run
     settings: MindSporeSettings
-    # Peaks in bytes. `reserved` is the memory taken from the device.
+    # Peaks in bytes. `reserved` is the memory taken from the device. None if no known setting explains the trace, and it does
+    # not record the value.
     used_bytes: int
-    actual_bytes: int
-    reserved_bytes: int
+    actual_bytes: int | None
+    reserved_bytes: int | None
     fits: bool  # whether the pool always fits in the device's memory
     recorded: bool = False  # whether the run had this setting
     advisable: bool = True  # whether the user can choose it: `vmm floor` is a lower bound, not a setting
     change: TraceChange | None = None  # the change of the blocks, if any
 
     @property
-    def waste_share(self) -> float:
-        """Return the share of the reserved memory that is never in use."""
-        return 1 - self.used_bytes / self.reserved_bytes if self.reserved_bytes else 0.0
+    def waste_share(self) -> float | None:
+        """Return the share of the reserved memory that is never in use; None if unknown."""
+        return 1 - self.used_bytes / self.reserved_bytes if self.reserved_bytes else None
 
     @property
     def setting_lines(self) -> Lines:
@@ -163,17 +164,12 @@ class WhatIf(Record):
     outcomes: tuple[ReplayOutcome, ...]  # the settings, with that of the run first
     best: ReplayOutcome | None  # the one that fits and reserves least; None if none fits
     best_without_vmm: ReplayOutcome | None  # the same without vmm, for devices or drivers that do not support it
-    causes: Causes  # why the pool of the run reserved this much
+    causes: Causes | None  # why the pool of the run reserved this much; None if no known setting explains the trace
 
     @property
     def recorded_outcome(self) -> ReplayOutcome:
         """Return the outcome of the run's own setting."""
         return self.outcomes[0]
-
-    @property
-    def is_wasteful(self) -> bool:
-        """Return whether the run's setting wastes more than :data:`WASTE_LIMIT`."""
-        return self.recorded_outcome.waste_share > WASTE_LIMIT
 
 
 def what_if(
@@ -184,9 +180,10 @@ def what_if(
 ) -> WhatIf:
     """Replay a workload under all settings that users choose between, limited to ``total`` bytes or as in the run."""
     work, limit = inferred.work, total or inferred.settings.total
-    base = replace(inferred.settings, total=limit, simulated=False)
+    known = MindSporeSettings(small_pool=work.small_pool) if inferred.mismatches.total else inferred.settings
+    base = replace(known, total=limit, simulated=False)
     candidates = list(_settings_to_try(base, older=inferred.older))
-    outcomes = [_make_outcome("recorded", inferred.replay, inferred.settings, limit, recorded=True)]
+    outcomes = [_recorded_outcome(inferred, limit)]
     for done, (name, settings) in enumerate(candidates):
         on_progress(done, len(candidates))
         result = replay_workload(work, make_pool(settings, older=inferred.older))
@@ -204,7 +201,7 @@ def what_if(
         outcomes=tuple(outcomes),
         best=_best_outcome(outcomes),
         best_without_vmm=_best_outcome([outcome for outcome in outcomes if outcome.settings.vmm is Vmm.OFF]),
-        causes=explain_replay(work, inferred.replay),
+        causes=None if inferred.mismatches.total else explain_replay(work, inferred.replay),
     )
 
 
@@ -228,9 +225,21 @@ def _make_outcome(
     return ReplayOutcome(name, settings, result.used_peak, result.actual_peak, result.reserved_peak, fits, recorded)
 
 
+def _recorded_outcome(inferred: Inferred, limit: int) -> ReplayOutcome:
+    outcome = _make_outcome("recorded", inferred.replay, inferred.settings, limit, recorded=True)
+    if not inferred.mismatches.total:
+        return outcome
+    # The replay is a guess. Under vmm the footprint is what is reserved.
+    rows = inferred.work.recorded
+    used = max((row.used for row in rows if row.used is not None), default=outcome.used_bytes)
+    actual = max((row.actual for row in rows if row.actual is not None), default=None)
+    reserved = actual if maps_pages(inferred.work) else None
+    return outcome._replace(used_bytes=used, actual_bytes=actual, reserved_bytes=reserved, fits=False)
+
+
 def _best_outcome(outcomes: list[ReplayOutcome]) -> ReplayOutcome | None:
     fitting = [outcome for outcome in outcomes if outcome.fits and outcome.advisable]
-    return min(fitting, key=lambda outcome: outcome.reserved_bytes, default=None)
+    return min(fitting, key=lambda outcome: outcome.reserved_bytes or 0, default=None)
 
 
 def count_used_pages(work: Workload, result: Replay) -> int:
@@ -345,7 +354,8 @@ def recompute_layers(work: Workload, facts: TraceFacts, content: str, layers: Co
 def replay_change(change: TraceChange, inferred: Inferred, total: int) -> ReplayOutcome:
     """Replay a changed workload in the pool of the run."""
     result = replay_workload(change.work, make_pool(inferred.settings, older=inferred.older))
-    return _make_outcome(change.name, result, inferred.settings, total)._replace(change=change)
+    outcome = _make_outcome(change.name, result, inferred.settings, total)._replace(change=change)
+    return outcome._replace(actual_bytes=None, reserved_bytes=None) if inferred.mismatches.total else outcome
 
 
 def _backward_runs(starts: Sequence[int], facts: TraceFacts) -> dict[str, list[int]]:

@@ -84,6 +84,8 @@ class Table:
     dropped_count: int  # number of rejected rows
     columns: tuple[str, ...]
     truncated: bool  # whether the file ends in the middle of a row
+    # Blocks whose release the file lacks, although their address was given out again.
+    unreleased: int = 0
 
     def __len__(self) -> int:
         return len(self.start)

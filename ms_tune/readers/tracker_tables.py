@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import FilePart, Progress, iterate_lines, iterate_parts, no_progress, reading
 from ms_tune.readers.memory_block import NEVER_FREED, ColumnLayout, DroppedRow, RefusedRow, RowReader, read_layout
+from ms_tune.readers.reused import end_reused_blocks
 from ms_tune.readers.table import NONE, NUMBERS, Coded, Codes, Table, TableBuilder
 from ms_tune.records import Record
 from ms_tune.text import msg
@@ -179,12 +180,13 @@ def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
             else:
                 columns, line = _keep_plain(part, columns, _plain_rows(columns, layout), read_row)
                 _add_columns(columns, line, layout, reader, builder)
-    return builder.build_table(
+    table = builder.build_table(
         dropped=tuple(sorted(reader.refused.rows, key=lambda row: row.line)),
         dropped_count=reader.refused.count,
         columns=layout.names,
         truncated=truncated,
     )
+    return end_reused_blocks(table)
 
 
 def _keep_plain(

@@ -147,6 +147,7 @@ def _rows_json(rank: RankReport) -> dict[str, object]:
             for row in rows
         ],
         "dropped_by_file": {file: count for file, (count, _) in refused.items()},
+        "rows_unreleased": rank.table.unreleased,
         "truncated": rank.table.truncated,
     }
 
@@ -244,7 +245,7 @@ def what_if_json(report: WhatIfReport) -> dict[str, object]:
         **verdict_json(report.verdict),
         "recorded": _outcome_json(recorded, report),
         "settings": [{"setting": one.name, **_outcome_json(one, report)} for one in others],
-        "inferred_settings": _settings_json(result.inferred),
+        "inferred_settings": None if result.causes is None else _settings_json(result.inferred),
         **record_json(result.inferred, "mismatches", "first_difference"),
         "best": _best_json(result.best, report),
         "best_without_vmm": _best_json(result.best_without_vmm, report),
@@ -291,9 +292,9 @@ def _best_json(outcome: ReplayOutcome | None, report: WhatIfReport) -> dict[str,
     return {"setting": outcome.name, **_outcome_json(outcome, report), **outcome.setting_lines._asdict()}
 
 
-def _causes_json(report: WhatIfReport) -> dict[str, object]:
+def _causes_json(report: WhatIfReport) -> dict[str, object] | None:
     causes = report.result.causes
-    return {
+    return causes and {
         **record_json(causes, "spilled_bytes", "untouched_bytes", "idle_at_peak_bytes"),
         "growths": [
             {

@@ -145,6 +145,8 @@ def _trace_lines(rank: RankReport, ranks: int, console: Console) -> Iterator[str
     if rank.rank is not None:
         rows = console.labelled(console.text("memory.show.rank", rank=rank.rank), rows)
     yield rows + (console.text("memory.show.other-ranks", count=ranks - 1) if ranks > 1 else "")
+    if rank.table.unreleased:
+        yield console.text("trace.unreleased", count=f"{rank.table.unreleased:,}")
     if rank.sample is not None:
         yield console.text("memory.show.sample", run=rank.sample[0], layers=rank.sample[1])
     if not len(rank.table):

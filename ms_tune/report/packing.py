@@ -64,6 +64,8 @@ def show_plan_report(report: PlanReport, console: Console) -> None:
         console.write_text("placement.show.blocks", **head)
     else:
         console.write_text("placement.show.rank", rank=report.rank, **head)
+    if report.unreleased:
+        console.write_text("trace.unreleased", count=f"{report.unreleased:,}")
     show_plan(report, console)
     if report.recorded is not None:
         console.write_section("placement.show.guide")

@@ -29,10 +29,12 @@ def show_summary(report: WhatIfReport, console: Console) -> None:
         console.write_raw("  " + console.labelled(console.text(f"allocator.place.{place}"), getattr(lines, place)))
     kept = (result.best, result.best_without_vmm)
     inexact = bool(result.inferred.mismatches.total)
-    shown = kept[: 1 if inexact else 2]  # the screen has eight lines
+    shown = kept[: 1 if inexact or report.unreleased else 2]  # the screen has eight lines
     _show_settings(report, console, [one for one in result.outcomes if one.recorded or one in shown])
     if inexact:
         console.write(console.paint(console.text("allocator.show.inexact"), "yellow"))
+    if report.unreleased:
+        console.write_text("trace.unreleased", count=f"{report.unreleased:,}")
     left = len(result.outcomes) + len(report.scenarios) - 1
     finding = report.finding
     if finding is None:
@@ -67,14 +69,17 @@ def _show_run(report: WhatIfReport, console: Console) -> None:
     if report.extrapolation is not None:
         layers, runs = report.extrapolation
         console.write_text("allocator.show.extrapolated", layers=layers, runs=listed_numbers(runs))
+    if report.unreleased:
+        console.write_text("trace.unreleased", count=f"{report.unreleased:,}")
     if report.others:
         console.write_text("allocator.show.others", ranks=", ".join(map(str, report.others)))
-    lines = result.recorded_outcome.setting_lines
-    settings = ", ".join(filter(None, (lines.script, lines.environment)))
-    settings = settings or console.text("allocator.show.no-set-memory")
-    if inferred.work.releases:
-        settings += console.text("allocator.show.releases", count=len(inferred.work.releases))
-    console.write_text("allocator.show.inferred", settings=settings)
+    if result.causes is not None:
+        lines = result.recorded_outcome.setting_lines
+        settings = ", ".join(filter(None, (lines.script, lines.environment)))
+        settings = settings or console.text("allocator.show.no-set-memory")
+        if inferred.work.releases:
+            settings += console.text("allocator.show.releases", count=len(inferred.work.releases))
+        console.write_text("allocator.show.inferred", settings=settings)
     _show_proof(report, console)
     if inferred.undecided:
         console.write("  " + console.text("allocator.show.open", names=", ".join(inferred.undecided)))
@@ -98,13 +103,17 @@ def _show_settings(report: WhatIfReport, console: Console, outcomes: Sequence[Re
     rows = [
         (
             _setting_label(outcome, console, report.extrapolation),
-            *(f"{size / GIB:.3f}" for size in (outcome.used_bytes, outcome.actual_bytes, outcome.reserved_bytes)),
-            f"{outcome.waste_share:.1%}",
+            *map(_gib_or_dash, (outcome.used_bytes, outcome.actual_bytes, outcome.reserved_bytes)),
+            "–" if outcome.waste_share is None else f"{outcome.waste_share:.1%}",
             verdict_word(report.verdict_about(outcome), console),
         )
         for outcome in outcomes
     ]
     show_table(console, ("setting", "used", "actual", "reserved", "waste", "verdict"), rows, "allocator")
+
+
+def _gib_or_dash(size: int | None) -> str:
+    return "–" if size is None else f"{size / GIB:.3f}"
 
 
 def _setting_label(
@@ -141,8 +150,9 @@ def _best_lines(report: WhatIfReport, console: Console) -> Iterator[tuple[str, L
         if outcome.recorded:
             yield console.text(f"allocator.show.{kind}-recorded"), None
             continue
-        saved = result.recorded_outcome.reserved_bytes - outcome.reserved_bytes
-        said = f"allocator.show.{kind}" if saved > 0 else f"allocator.show.{kind}-no-gain"
+        before = result.recorded_outcome.reserved_bytes
+        saved = (before or 0) - (outcome.reserved_bytes or 0)
+        said = f"allocator.show.{kind}" + ("-alone" if before is None else "" if saved > 0 else "-no-gain")
         sizes = {"setting": _setting_label(outcome, console), "saved": gib(abs(saved))}
         yield console.text(said, **sizes), outcome.setting_lines
 
@@ -156,7 +166,7 @@ def _show_lines(lines: Lines | None, console: Console) -> None:
 
 def _show_causes(report: WhatIfReport, console: Console) -> None:
     recorded, causes = report.result.recorded_outcome, report.result.causes
-    if recorded.reserved_bytes <= recorded.used_bytes:
+    if causes is None or recorded.reserved_bytes is None or recorded.reserved_bytes <= recorded.used_bytes:
         return
     console.write_section("allocator.causes", lost=gib(recorded.reserved_bytes - recorded.used_bytes))
     if causes.spilled_bytes:
@@ -204,9 +214,9 @@ def _show_scenarios(report: WhatIfReport, console: Console) -> None:
     rows = [
         (
             _setting_label(scenario, console),
-            f"{scenario.used_bytes / GIB:.3f}",
+            _gib_or_dash(scenario.used_bytes),
             f"{(scenario.used_bytes - before) / GIB:+.3f}",
-            f"{scenario.reserved_bytes / GIB:.3f}",
+            _gib_or_dash(scenario.reserved_bytes),
             verdict_word(report.verdict_about(scenario), console),
         )
         for scenario in report.scenarios

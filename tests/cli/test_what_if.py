@@ -11,9 +11,11 @@ import pytest
 from ms_tune.cli.main import main
 from ms_tune.report.console import text_width
 from tests.pools.recorded import PACKED
-from tests.readers.samples import SMALL
+from tests.readers.samples import SMALL, folder
 
 GRAPH = PACKED / "graph_set_memory"
+STREAMS = "two_streams/rank_0"
+RECORDED = (6, 7)  # actual_used_memory, actual_peak_memory
 
 
 def run(*arguments: str | Path) -> int:
@@ -41,23 +43,24 @@ def test_json_is_what_scripts_were_promised(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("run_name", ["graph_set_memory", "streams_empty_cache", "limit_6gb", "small_pool"])
+@pytest.mark.parametrize("run_name", ["graph_set_memory", "streams_empty_cache", "limit_6gb", "small_pool", STREAMS])
 def test_it_is_readable_at_80_columns(
     run_name: str, language: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    run("-v", "--lang", language, PACKED / run_name)
+    place = folder(run_name) if run_name == STREAMS else PACKED / run_name
+    run("-v", "--lang", language, place)
     out, err = capsys.readouterr()
     assert err == ""
     copied = ("ms.runtime.set_memory(", "export MS_ALLOC_CONF", "context: {")
     too_wide = [line for line in out.splitlines() if text_width(line) > 80 and not line.lstrip().startswith(copied)]
     assert too_wide == []
     assert "0 mismatches" in out or "0 处不符" in out
-    run("--lang", language, PACKED / run_name)
+    run("--lang", language, place)
     short = capsys.readouterr().out.splitlines()
     assert len(short) <= 8
     assert all(text_width(line) <= 80 or line.lstrip().startswith(copied) for line in short)
-    run("-q", "--lang", language, PACKED / run_name)
+    run("-q", "--lang", language, place)
     assert capsys.readouterr().out.splitlines() == short[:1] == out.splitlines()[:1]
 
 
@@ -133,7 +136,25 @@ def test_a_trace_of_another_pool_is_said_to_be_unexplained(tmp_path: Path, capsy
     result = report(capsys, tmp_path)
     assert result["mismatches"]["address"] > 0
     assert result["first_difference"] is not None
+    # the run's figures as recorded, none of the closest guess
+    peaks = [max(int(line.split(",")[column]) for line in lines[1:]) for column in RECORDED]
+    assert [result["recorded"][f"{name}_bytes"] for name in ("used", "actual", "reserved")] == [*peaks, None]
+    assert result["causes"] is result["inferred_settings"] is None
     run(tmp_path)
     assert "No known setting reproduces" in capsys.readouterr().out
     run("-v", tmp_path)
     assert "no known setting reproduces" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [[], ["plan"], ["what-if"]])
+def test_derived_releases_are_said_and_agree_with_what_was_used(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MindSpore's log says 408 MiB used, 580 MiB with fragments; the sum of the recorded lives is 828 MiB."""
+    path = str(folder(STREAMS))
+    main(["memory", *command, path])
+    out = capsys.readouterr().out
+    assert "lacks the release of 24 blocks" in out
+    assert ("0.398       0.566         2.000" if command == ["what-if"] else "408.0 MiB") in out
+    main(["memory", *command, path, "--lang", "zh"])
+    assert "缺少 24 个内存块的释放记录" in capsys.readouterr().out

@@ -196,3 +196,13 @@ class TestCommunicators:
         item = judged(run).verdict.reserve[0]
         assert (item.name, item.bytes) == ("communication", (11 * 400 - 3889) * MIB)
         assert "g9 (2)" in str(item.why)
+
+
+def test_a_pool_of_the_programs_own_is_why_there_is_no_verdict(run: Path) -> None:
+    """As ``ms.runtime.use_mem_pool`` leaves it (MindSpore 2.9): blocks in the trace, and none in the log."""
+    (file,) = (path for path in (run / "rank_0").iterdir() if path.name.startswith("log"))
+    text = file.read_text("utf-8")
+    file.write_text(text.replace("(without fragments): 2M", "(without fragments): 0M"), encoding="utf-8")
+    reason = judged(run).verdict.no_verdict_because
+    assert reason is not None
+    assert reason.id == "verdict.none.own-pool"

@@ -14,9 +14,10 @@ from ms_tune.footprint.steps import StepEvidence, Steps
 from ms_tune.memory.diff import compare_reports
 from ms_tune.readers.memory_block import STATIC, Block, Frame
 from ms_tune.readers.runtime_log import read_runtime_log
+from ms_tune.readers.tracker_tables import read_block_table
 from tests.memory.reports import QWEN_TINY, report_of
 from tests.readers.rows import table_from
-from tests.readers.samples import LARGE_RUNS, MIB, SMALL_RUNS, block, log_of, trace_of
+from tests.readers.samples import LARGE_RUNS, MIB, SMALL_RUNS, block, folder, log_of
 
 
 def lives_of(blocks: list[Block], ends: tuple[int, ...] = ()) -> Lifetimes:
@@ -122,10 +123,11 @@ def summarise(blocks: Sequence[Block]) -> tuple[int, int, int, int]:
 
 @pytest.mark.parametrize("run", [*SMALL_RUNS, *LARGE_RUNS])
 def test_the_curve_is_mindspores_own(run: str) -> None:
-    blocks = trace_of(run).blocks
-    peak, _, footprint, mismatches = summarise(blocks)
-    assert mismatches == 0
-    assert peak == max(block.used_after or 0 for block in blocks)
+    table = read_block_table(folder(run) / "memory_block.csv")
+    found = compute_curve(table)
+    peak, footprint = found.peak_bytes, found.footprint_bytes
+    assert len(found.mismatches) == 0
+    assert peak == max(0, table.used_after.max())
     path = log_of(run)
     if path is not None:
         statistics = read_runtime_log(path).statistics

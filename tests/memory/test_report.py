@@ -19,7 +19,7 @@ from tests.readers.samples import folder
 
 RUNS = (
     *("asc2", "asc_comm/rank_3", "asc_dp8/rank_3", "asc_gO0", "gpt", "nn_cnn_pynative", "over_limit", "v_simple"),
-    *(LLAMA, "llama7b_pynative", QWEN_TINY, QWEN_8B),
+    *(LLAMA, "llama7b_pynative", QWEN_TINY, QWEN_8B, "two_streams/rank_0"),
 )
 
 

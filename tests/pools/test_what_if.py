@@ -12,6 +12,7 @@ from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, M
 from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.settings import infer_settings
 from ms_tune.pools.what_if import (
+    WASTE_LIMIT,
     Lines,
     TraceFacts,
     WhatIf,
@@ -38,6 +39,8 @@ def result_of(run: str, total: int | None = None) -> WhatIf:
 
 def gibs(result: WhatIf, name: str) -> tuple[float, float, float]:
     outcome = next(outcome for outcome in result.outcomes if outcome.name == name)
+    assert outcome.actual_bytes is not None
+    assert outcome.reserved_bytes is not None
     return tuple(round(size / GIB, 3) for size in (outcome.used_bytes, outcome.actual_bytes, outcome.reserved_bytes))  # type: ignore[return-value]
 
 
@@ -45,13 +48,12 @@ def gibs(result: WhatIf, name: str) -> tuple[float, float, float]:
 def test_the_table_of_a_large_run() -> None:
     """Last stage of Qwen3-8B; used and actual of the recorded row are MindSpore's own (16,371 and 17,398 MiB)."""
     result = result_of(QWEN_8B)
-    assert (result.recorded_outcome.used_bytes // MIB, result.recorded_outcome.actual_bytes // MIB) == (16_371, 17_398)
     assert gibs(result, "recorded") == gibs(result, "increase_size=2GB") == (15.987, 16.991, 17.0)
     assert gibs(result, "increase_size=1GB") == (15.987, 17.977, 18.0)
     assert gibs(result, "increase_size=8GB") == (15.987, 16.202, 17.0)
     assert gibs(result, "increase_size=32GB") == (15.987, 16.217, 33.0)
     assert gibs(result, "vmm")[1] == 16.217  # one unlimited unit: like units that are never exhausted
-    assert result.is_wasteful
+    assert (result.recorded_outcome.waste_share or 0) > WASTE_LIMIT
     assert result.best is not None
     assert result.best.name == "vmm"
     assert result.best_without_vmm is result.recorded_outcome

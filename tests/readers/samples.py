@@ -20,6 +20,7 @@ LARGE_RUNS = (
     "llama7b_pynative",
     "mindformers_qwen3_tiny_dp2tp2pp2/rank_0",
     "mindformers_qwen3_tiny_dp2tp2pp2/rank_4",
+    "two_streams/rank_0",
 )
 # 81 MB and 97,143 rows: for readers of columns, not row by row.
 LARGEST_RUN = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
