@@ -69,6 +69,16 @@ def test_stages_of_unequal_size_look_up_other_layers(changes: dict[str, object],
     assert problems(replace(EIGHT, first=3, **changes)) == expected  # type: ignore[arg-type]  # fields by name
 
 
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [({}, False), ({"stages": 1}, True), ({"overlap": False}, True), ({"overlap": False, "stages": 4}, False)],
+)
+def test_how_few_stages_may_interleave(changes: dict[str, object], *, refused: bool) -> None:
+    """More than one, and more than two without overlapped communication (``validate_args`` of Megatron-LM)."""
+    plan = normalize_megatron(replace(EIGHT, chunks=2, **changes))  # type: ignore[arg-type]  # fields by name
+    assert (plan.failure is not None) is refused
+
+
 @pytest.mark.parametrize("release", ["2.2", "2.3", "26.0", "26.1"])
 def test_two_features_that_replace_one_function_stop_the_program_before_all_else(release: str) -> None:
     """As in the real features of these releases, regardless of other arguments."""

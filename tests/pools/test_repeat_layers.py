@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings
 from ms_tune.pools.pool import replay_workload
-from ms_tune.pools.repeat_layers import match_events, repeat_layers
+from ms_tune.pools.repeat_layers import RepeatedClock, match_events, repeat_layers
 from ms_tune.pools.workload import Request, Workload, free_order_variants, make_workload
 from ms_tune.units import MIB
 
@@ -119,6 +120,11 @@ def test_runs_that_are_no_part_of_each_other_make_nothing() -> None:
     (small, called), (large, called_too) = trained(2), trained(3)
     assert repeat_layers(large, small, (called_too, called), 3, 1) is None
     assert repeat_layers(small, large, (called[::-1], called_too), 2, 1) is None
+
+
+def test_ticks_between_stretches_are_in_none() -> None:
+    clock = RepeatedClock(np.array([10, 30]), np.array([5, 6]), 3)
+    assert clock.find_stretches(np.array([9, 10, 14, 15, 30, 35, 36])).tolist() == [-1, 0, 0, -1, 1, 1, -1]
 
 
 def test_empty_cache_is_not_repeated() -> None:
