@@ -1,17 +1,22 @@
-"""Test the refusals of the legacy Llama network; ``tests/oracle`` compares random configs with the network itself."""
+"""Test checks of the legacy Llama network, of other networks, and of values that only a run refuses; ``tests/oracle`` tries random ones."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ms_tune.diagnostics import Severity
+from ms_tune.dialects.mindformers.refusals_model import decided
 from ms_tune.enums import Dialect
+from ms_tune.facts.keys import keys_for
+from ms_tune.facts.query import load, served
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language
+from tests.jobs import context
 
 CHECKS = [check for check in built_in(Dialect.MINDFORMERS) if check.id.startswith(("MST345", "MST346", "MST347"))]
 BASE = """
@@ -105,3 +110,124 @@ def test_layers_that_are_left_out_are_those_of_the_class(model: str, refused: li
         )
         ids = [one.id for one in found if one.severity is Severity.ERROR]
         assert ids == ([] if more else refused), more
+
+
+_RUN = """
+run_mode: {mode}
+use_legacy: {legacy}
+use_parallel: True
+trainer: {{type: CausalLanguageModelingTrainer, model_name: a}}
+runner_config: {{epochs: 1, batch_size: 1, sink_mode: True}}
+context: {{mode: 0, device_target: {device}}}
+parallel: {{parallel_mode: 1, full_batch: {full}, enable_parallel_optimizer: True, dataset_strategy: {strategy}}}
+parallel_config: {{data_parallel: {data}, model_parallel: {tensor}, pipeline_stage: 2, micro_batch_num: 2}}
+{more}
+"""
+_CORE = "model: {model_config: {model_type: qwen3, architectures: [Qwen3ForCausalLM], num_hidden_layers: 4, "
+_CORE += "hidden_size: 512, num_attention_heads: 8, num_key_value_heads: 8, seq_length: 512, vocab_size: 1000"
+_LLAMA = "model: {model_config: {type: LlamaConfig, num_layers: 4, hidden_size: 512, num_heads: 8, seq_length: 512}, "
+_LLAMA += "arch: {type: LlamaForCausalLM}}"
+_DATA = "train_dataset: {data_loader: {type: BlendedMegatronDatasetDataLoader, config: {seq_length: 512}}, "
+_DATA += "input_columns: [input_ids, labels, loss_mask, position_ids]}"
+_DEFAULTS = {"mode": "train", "device": "Ascend", "full": "True", "strategy": "full_batch", "data": "1", "tensor": "1"}
+
+
+def lint_names(more: str, *, legacy: bool = False, version: str = "1.9", **changes: str) -> set[str]:
+    text = _RUN.format(more=more, legacy=legacy, **(_DEFAULTS | changes))
+    findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, built_in(Dialect.MINDFORMERS), version)
+    return {one.name for one in findings if one.severity.value != "info" or one.name == "cache-in-training"}
+
+
+@pytest.mark.parametrize("version", ["1.6", "1.9", "2.1"])
+@pytest.mark.parametrize("key", ["params_dtype", "compute_dtype", "layernorm_compute_dtype", "rotary_dtype"])
+@pytest.mark.parametrize("value", ["flaot32", "BF16", "half", "3"])
+def test_data_types(key: str, value: str, version: str) -> None:
+    assert "unknown-core-data-type" in lint_names(f"{_CORE}, {key}: {value}}}}}", version=version)
+    assert "unknown-core-data-type" not in lint_names(f"{_CORE}, {key}: bf16}}}}", version=version)
+
+
+def test_data_against_the_model() -> None:
+    assert lint_names(f"{_CORE}}}}}\n{_DATA}") == set()
+    assert lint_names(f"{_CORE}}}}}\n{_DATA.replace('512', '1024')}") == {"data-of-other-length"}
+    without = f"{_CORE}}}}}\n{_DATA}".replace(", seq_length: 512, vocab", ", vocab")
+    assert lint_names(without) == set()  # only where both are written
+    four, two = "[[1, 1], [1, 1], [1, 1], [1, 1]]", "[[1, 1], [1, 1]]"
+    assert lint_names(f"{_CORE}}}}}\n{_DATA}", full="False", strategy=four) == set()
+    assert lint_names(f"{_CORE}}}}}\n{_DATA}", full="False", strategy=two) == {"strategy-of-other-columns"}
+
+
+_SWAP = "swap_config: {{swap: True, op_swap: [{{op_name: '{name}', layers: {layers}, backward_prefetch: 2}}]}}\n"
+_AGAIN = "recompute_config: {{select_recompute: {{'{name}': {layers}}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("swapped", "recomputed", "layers", "clash"),
+    [
+        ("attention", "feed_forward", "[0, 3]", True),  # the fourth example of the guide
+        ("attention", "feed_forward", "[3]", False),
+        (r"attention\.flash_attention", "feed_forward", "[0]", False),  # its results go to wo, inside attention
+        ("ffn_norm", "feed_forward", "[1]", True),
+        (r"feed_forward\.w1", r"feed_forward\.mul", "[1]", True),
+        (r"feed_forward\.mul", r"feed_forward\.w1", "[1]", False),
+        ("feed_forward", "attention", "[1]", False),
+    ],
+)
+def test_swap_before_recompute(swapped: str, recomputed: str, layers: str, clash: bool) -> None:  # noqa: FBT001
+    text = _SWAP.format(name=swapped, layers="[0, 1, 2]") + _AGAIN.format(name=recomputed, layers=layers) + _LLAMA
+    assert ("swap-for-recomputed-operators" in lint_names(text, legacy=True)) is clash
+    assert "swap-on-other-device" not in lint_names(text, legacy=True)
+    assert "swap-on-other-device" in lint_names(text, legacy=True, device="GPU")
+
+
+WHERE = {
+    Dialect.MINDFORMERS: "use_legacy: False\nmodel: {{model_config: {{{model}}}}}\n",
+    Dialect.MINDFORMERS_PYNATIVE: "training: {{}}\nmodel: {{{model}}}\n",
+}
+QWEN = "model_type: qwen3, architectures: [Qwen3ForCausalLM]"
+MOE = "model_type: qwen3_moe, architectures: [Qwen3MoeForCausalLM]"
+DEEPSEEK = "model_type: deepseek_v3, architectures: DeepseekV3ForCausalLM"
+
+
+def warned_keys(dialect: Dialect, model: str, release: str) -> list[str]:
+    """Return the keys with a warning."""
+    source = parse_source(WHERE[dialect].format(model=model), Path("a.yaml"))
+    return [str(one.path[-1]) for one in decided(context(source, dialect, {}, release))]
+
+
+@pytest.mark.parametrize(
+    "setting", ["num_experts: 8", "n_routed_experts: 8", "qk_layernorm: False", "use_qk_norm: False"]
+)
+@pytest.mark.parametrize(
+    ("dialect", "release"),
+    [*((Dialect.MINDFORMERS, one) for one in ("1.7", "1.9", "2.1")), (Dialect.MINDFORMERS_PYNATIVE, "2.1")],
+)
+def test_what_the_network_says_itself_is_not_read(dialect: Dialect, release: str, setting: str) -> None:
+    assert warned_keys(dialect, f"{QWEN}, {setting}", release) == [setting.partition(":")[0]]
+    assert warned_keys(dialect, f"{DEEPSEEK}, {setting}", release) == []
+    same = "qk_layernorm: True" if "norm" in setting else f"{setting.partition(':')[0]}: null"
+    assert warned_keys(dialect, f"{QWEN}, {same}", release) == []
+
+
+@pytest.mark.parametrize(
+    ("network", "release", "expected"),
+    [
+        (f"{MOE}, num_experts: 8", "1.9", []),
+        (f"{MOE}, qk_layernorm: False", "1.9", ["qk_layernorm"]),
+        # `architectures` names the network that is built, regardless of the class.
+        ("model_type: qwen3, architectures: [Qwen3MoeForCausalLM], num_experts: 8", "1.9", []),
+        (f"{QWEN}, num_experts: 8", "1.6", []),  # which does not train it
+    ],
+)
+def test_the_network_and_the_release_count(network: str, release: str, expected: list[str]) -> None:
+    assert warned_keys(Dialect.MINDFORMERS, network, release) == expected
+
+
+@pytest.mark.parametrize("dialect", WHERE)
+def test_the_check_is_made_where_any_network_says_something(dialect: Dialect) -> None:
+    names = [name for one in load("models")["classes"].values() for name in _fixed_fields(one)]
+    keys = {key for release in served(dialect) for name in names for key in keys_for(name, release)}
+    assert [sorted(keys)] == [list(one.keys) for one in built_in(dialect) if (one.function or [""])[-1] == "decided"]
+
+
+def _fixed_fields(network: dict[str, Any]) -> list[str]:
+    return [name for modes in network["says"].values() for fixed in modes.values() for name in fixed]
