@@ -65,6 +65,13 @@ def test_recompute_plans(values: str, expected: list[str]) -> None:
     assert lint_ids(f"base_config: other.yaml\n{text}") == []
 
 
+@pytest.mark.parametrize("value", ["{'feed_forward.mul': True}", "['feed_forward.mul']"])
+def test_a_finding_about_a_pattern_is_at_the_pattern(value: str) -> None:
+    text = f"recompute_config:\n  select_recompute: {value}\n"
+    (finding,) = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, CHECKS)
+    assert text[finding.location.start : finding.location.end] == "'feed_forward.mul'"
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

@@ -145,7 +145,10 @@ def test_the_layers_of_sapp_mean_what_they_mean_there() -> None:
     assert (table.stages, table.limit_bytes, table.order) == (16, 53_000 * MIB, Schedule.INTERLEAVED_LESS_MEMORY)
 
 
-@pytest.mark.parametrize(("said", "asked", "held"), [(955.3, None, round(955.3 * MIB)), (955.3, 7, 7), (None, None, 0)])
+@pytest.mark.parametrize(
+    ("said", "asked", "held"),
+    [(955.3, None, round(955.3 * MIB)), (955.3, 7, 7), (None, None, 0), (1e12, None, 10**12 * MIB)],
+)
 def test_what_every_stage_holds_is_the_files_unless_it_is_asked_for(
     said: float | None, asked: int | None, held: int
 ) -> None:
