@@ -25,48 +25,10 @@ from ms_tune.job import Job
 from ms_tune.source.yaml import SourceFile, parse_source
 from tests import dynamic_jobs
 
-MINDSPEED: dict[str, Any] = {
-    "training_config": {"bf16": True, "wrap_with_ddp": True, "use_distributed_optimizer": True},
-    "parallel_config": {
-        "tensor_model_parallel_size": 1,
-        "pipeline_model_parallel_size": 1,
-        "recompute_config": {"recompute": [8]},
-    },
-    "dataset_config": {"batch_size": 1, "micro_batch_num": 2},
-    "model_config": {
-        "vocab_size": 1000,
-        "num_layers": 8,
-        "hidden_size": 64,
-        "ffn_hidden_size": 128,
-        "num_attention_heads": 4,
-        "seq_length": 32,
-        "hidden_act": "swiglu",
-        "normalization": "RMSNorm",
-        "position_embedding_type": "rope",
-        "use_flash_attention": True,
-    },
-    "optimizer_config": {"optimizer_type": "mint.AdamW"},
-}
-MINDFORMERS: dict[str, Any] = {
-    "run_mode": "train",
-    "use_parallel": True,
-    "output_dir": "/data/output",
-    "load_checkpoint": "/data/checkpoint",
-    "auto_trans_ckpt": True,
-    "trainer": {"type": "CausalLanguageModelingTrainer"},
-    "runner_config": {"epochs": 3, "batch_size": 2},
-    "train_dataset": {"input_columns": ["input_ids", "labels", "loss_mask", "position_ids"]},
-    "train_dataset_task": {"type": "CausalLanguageModelDataset"},
-    "context": {"max_device_memory": "58GB", "mode": 0},
-    "parallel_config": {"data_parallel": 2, "model_parallel": 4, "pipeline_stage": 4, "micro_batch_num": 8},
-    "parallel": {"full_batch": False, "dataset_strategy": [[2, 1], [2, 1], [2, 1], [2, 1]]},
-    "model": {
-        "model_config": {"model_type": "qwen3", "num_hidden_layers": 64, "seq_length": 4096, "offset": [1, 0, 0, -1]}
-    },
-    "recompute_config": {"recompute": True, "select_recompute": False},
-    "swap_config": {"swap": False},
-    "callbacks": [{"type": "CheckpointMonitor"}],
-}
+_CONFIGS: dict[str, dict[str, Any]] = yaml.safe_load(
+    (Path(__file__).parents[1] / "data" / "dryrun_configs.yaml").read_text("utf-8")
+)
+MINDSPEED, MINDFORMERS = _CONFIGS["mindspeed"], _CONFIGS["mindformers"]
 
 
 SHAPE = ModelShape(

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ms_tune.dryrun.cann_sim import inventory
 from ms_tune.dryrun.cann_sim.inventory import Inventory, define_stand_in, read_shared_library, source_text
@@ -17,68 +18,8 @@ from tests.dryrun.machine import (
     needs_mindspore,
 )
 
-# Real names, from the plug-ins of MindSpore 2.7.2, 2.9.0 and 2.10.0, at least one per family.
-EXPECTED = {
-    "_ZNK2ge8Operator15TryGetInputDescEPKcRNS_10TensorDescE": "RETURNS_FAILURE({})",
-    "_ZN2ge5ShapeC1ERKSt6vectorIlSaIlEE": "MAKES_EMPTY({}, 2)",
-    "_ZN2ge5ShapeC1Ev": "MAKES_EMPTY({}, 2)",
-    "_ZN2ge10TensorDescC1ENS_5ShapeENS_6FormatENS_8DataTypeE": "MAKES_EMPTY({}, 2)",
-    "_ZN2ge10TensorDescC1EOS0_": "MAKES_EMPTY({}, 2)",
-    "_ZN2ge6TensorC1ERKNS_10TensorDescEPKhm": "MAKES_EMPTY({}, 2)",
-    "_ZN2ge12AscendStringC1EPKc": "MAKES_EMPTY({}, 2)",
-    "_ZN2ge5GraphC1ERKSs": "MAKES_EMPTY({}, 2)",
-    "_ZN2ge11GraphBufferC1Ev": "MAKES_EMPTY({}, 2)",
-    "_ZN2ge8OperatorC1ERKSsS2_": "MAKES_OPERATOR({})",
-    "_ZN2ge8OperatorC2EPKc": "MAKES_OPERATOR({})",
-    "_ZN2ge10TensorDescaSEOS0_": "RETURNS_SELF({})",
-    "_ZN2ge8Operator7SetAttrEPKcRKNS_6TensorE": "RETURNS_SELF({})",
-    "_ZN2ge8Operator8SetInputERKSsRKS0_": "RETURNS_SELF({})",
-    "_ZN2ge8Operator15AddControlInputERKS0_": "RETURNS_SELF({})",
-    "_ZN2ge5Graph9SetInputsERKSt6vectorINS_8OperatorESaIS2_EE": "RETURNS_SELF({})",
-    "_ZN2ge5Graph10SetOutputsERKSt6vectorINS_8OperatorESaIS2_EE": "RETURNS_SELF({})",
-    "_ZN2ge15OperatorFactory14CreateOperatorEPKcS2_": "MAKES_OPERATOR({})",
-    "_ZN2ge15OperatorFactory14CreateOperatorERKSsS2_": "MAKES_OPERATOR({})",
-    "_ZNK2ge8Operator7GetNameEv": "MAKES_EMPTY_STRING({})",
-    "_ZNK2ge8Operator9GetOpTypeEv": "MAKES_EMPTY_STRING({})",
-    "_ZNK2ge5Graph7GetNameEv": "MAKES_EMPTY_STRING({})",
-    "_ZNK2ge10TensorDesc8GetShapeEv": "MAKES_EMPTY({}, 2)",
-    "_ZNK2ge10TensorDesc14GetOriginShapeEv": "MAKES_EMPTY({}, 2)",
-    "_ZNK2ge6Tensor13GetTensorDescEv": "MAKES_EMPTY({}, 2)",
-    "_ZNK2ge8Operator12GetInputDescERKSs": "MAKES_EMPTY({}, 2)",
-    "_ZNK2ge8Operator19GetOutputDescByNameEPKc": "MAKES_EMPTY({}, 2)",
-    "_ZNK2ge8Operator19GetInferenceContextEv": "MAKES_EMPTY({}, 2)",
-    "_ZN2ge7Session23GetCompiledGraphSummaryEj": "MAKES_EMPTY({}, 2)",
-    "_ZNK2ge5Shape7GetDimsEv": "MAKES_EMPTY({}, 3)",
-    "_ZNK2ge5Graph13GetDirectNodeEv": "MAKES_EMPTY({}, 3)",
-    "_ZNK2ge5GNode17GetInControlNodesEv": "MAKES_EMPTY({}, 3)",
-    "_ZNK2ge5GNode28GetOutDataNodesAndPortIndexsEi": "MAKES_EMPTY({}, 3)",
-    "_ZNK2ge8Operator7GetAttrEPKcRl": "RETURNS_FAILURE({})",
-    "_ZNK2ge8Operator7GetAttrERKSsRSs": "RETURNS_FAILURE({})",
-    "_ZNK2ge12AscendString9GetStringEv": "RETURNS_EMPTY_TEXT({})",
-    "_ZN2ge13StatusFactory8InstanceEv": "RETURNS_REGISTRY({})",
-    "aclCreateTensor": "RETURNS_HANDLE({})",
-    "aclCreateDataBuffer": "RETURNS_HANDLE({})",
-    "aclopCreateAttr": "RETURNS_HANDLE({})",
-    "acltdtCreateChannelWithCapacity": "RETURNS_HANDLE({})",
-    "aclprofCreateConfig": "RETURNS_HANDLE({})",
-    "aclrtGetSocName": 'RETURNS_TEXT({}, "Ascend910B2")',
-    "aclrtGetDeviceCount": "COUNTS_DEVICES({})",
-    "aclGetRecentErrMsg": "RETURNS_EMPTY_TEXT({})",
-}
-STATUS = (
-    "aclInit",
-    "aclrtCreateStream",
-    "aclrtCreateEventWithFlag",
-    "aclnnMatmul",
-    "aclnnMatmulGetWorkspaceSize",
-    "HcclAllReduce",
-    "rtGetSocVersion",
-    "_ZN2ge10GEFinalizeEv",
-    "_ZN2ge10TensorDesc8SetShapeERKNS_5ShapeE",
-    "_ZNK2ge10TensorDesc11GetDataTypeEv",
-    "_ZN2ge23OperatorCreatorRegisterC1ERKSsRKSt8functionIFNS_8OperatorES2_EE",
-    "a_name_that_nobody_knows",
-)
+FUNCTIONS = yaml.safe_load((Path(__file__).parents[1] / "data" / "cann_sim" / "functions.yaml").read_text("utf-8"))
+EXPECTED, STATUS = FUNCTIONS["expected"], FUNCTIONS["status"]
 
 
 @pytest.mark.parametrize(("symbol", "macro"), EXPECTED.items())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from ms_tune.enums import Dialect
 from ms_tune.estimate.parameters import count_parameters
@@ -13,51 +15,11 @@ from ms_tune.facts.query import load
 from ms_tune.facts.sizes import find_public_model, parts_of
 
 MODELS = load("sizes")["models"]
-# Published: the total that Hugging Face computes from the weights' safetensors headers (for DeepSeek-V3 without the 11.5 billion
-# of multi-token prediction and the biases that balance experts, as in README_WEIGHTS.md of deepseek-ai/DeepSeek-V3); of
-# TeleChat2-115B `total_size` / 4 of model/115B/model.safetensors.index.json in Tele-AI/TeleChat2; of ChatGLM3, GLM-4-9B and
-# openPangu what the loaded model reports (`sum(p.numel())`).
-PUBLISHED = {
-    "ChatGLM3-6B": ("zai-org/chatglm3-6b", 6_243_584_000),
-    "DeepSeek-V2": ("deepseek-ai/DeepSeek-V2", 235_741_434_880),
-    "DeepSeek-V2-Lite": ("deepseek-ai/DeepSeek-V2-Lite", 15_706_484_224),
-    "DeepSeek-V2.5": ("deepseek-ai/DeepSeek-V2.5", 235_741_434_880),
-    "DeepSeek-V3": ("deepseek-ai/DeepSeek-V3", 671_026_404_352),
-    "GLM-4-9B": ("zai-org/glm-4-9b", 9_399_951_360),
-    "GLM-4-9B-0414": ("zai-org/GLM-4-9B-0414", 9_400_279_040),
-    "GLM-4.5-Air": ("zai-org/GLM-4.5-Air", 106_852_245_504),
-    "InternLM2-7B": ("internlm/internlm2-7b", 7_737_708_544),
-    "InternLM2.5-20B": ("internlm/internlm2_5-20b", 19_861_149_696),
-    "Llama-2-13B": ("meta-llama/Llama-2-13b-hf", 13_015_864_320),
-    "Llama-2-70B": ("meta-llama/Llama-2-70b-hf", 68_976_648_192),
-    "Llama-2-7B": ("meta-llama/Llama-2-7b-hf", 6_738_415_616),
-    "Llama-3-70B": ("meta-llama/Meta-Llama-3-70B", 70_553_706_496),
-    "Llama-3-8B": ("meta-llama/Meta-Llama-3-8B", 8_030_261_248),
-    "Llama-3.1-405B": ("meta-llama/Llama-3.1-405B", 405_853_388_800),
-    "Llama-3.1-8B": ("meta-llama/Llama-3.1-8B", 8_030_261_248),
-    "Llama-3.2-1B": ("meta-llama/Llama-3.2-1B", 1_235_814_400),
-    "Llama-3.2-3B": ("meta-llama/Llama-3.2-3B", 3_212_749_824),
-    "Mixtral-8x22B-v0.1": ("mistralai/Mixtral-8x22B-v0.1", 140_630_071_296),
-    "Mixtral-8x7B-v0.1": ("mistralai/Mixtral-8x7B-v0.1", 46_702_792_704),
-    "Qwen1.5-MoE-A2.7B": ("Qwen/Qwen1.5-MoE-A2.7B", 14_315_784_192),
-    "Qwen2-57B-A14B": ("Qwen/Qwen2-57B-A14B", 57_408_658_944),
-    "Qwen2-72B": ("Qwen/Qwen2-72B", 72_706_203_648),
-    "Qwen2.5-14B": ("Qwen/Qwen2.5-14B", 14_770_033_664),
-    "Qwen2.5-32B": ("Qwen/Qwen2.5-32B", 32_763_876_352),
-    "Qwen2.5-3B": ("Qwen/Qwen2.5-3B", 3_085_938_688),
-    "Qwen2.5-72B": ("Qwen/Qwen2.5-72B", 72_706_203_648),
-    "Qwen2.5-7B": ("Qwen/Qwen2.5-7B", 7_615_616_512),
-    "Qwen3-0.6B": ("Qwen/Qwen3-0.6B", 596_049_920),
-    "Qwen3-14B": ("Qwen/Qwen3-14B", 14_768_307_200),
-    "Qwen3-235B-A22B": ("Qwen/Qwen3-235B-A22B", 235_093_634_560),
-    "Qwen3-30B-A3B": ("Qwen/Qwen3-30B-A3B", 30_532_122_624),
-    "Qwen3-32B": ("Qwen/Qwen3-32B", 32_762_123_264),
-    "Qwen3-8B": ("Qwen/Qwen3-8B", 8_190_735_360),
-    "QwQ-32B": ("Qwen/QwQ-32B", 32_763_876_352),
-    "TeleChat2-115B": ("Tele-AI/TeleChat2", 113_282_916_352),
-    "Yi-34B": ("01-ai/Yi-34B", 34_388_917_248),
-    "Yi-6B": ("01-ai/Yi-6B", 6_061_035_520),
-    "openPangu-Embedded-7B": ("ascend-tribe/openpangu-embedded-7b-model", 8_030_887_936),
+PUBLISHED: dict[str, tuple[str, int]] = {
+    name: (page, count)
+    for name, (page, count) in yaml.safe_load(
+        (Path(__file__).parents[1] / "data" / "public_models.yaml").read_text("utf-8")
+    )["published"].items()
 }
 
 
