@@ -78,6 +78,10 @@ BLOCK = "num_layers: 8, recompute_granularity: full, recompute_method: block, re
         ("swap: {enable: True, op_swap: [{op_name: mlp, layers: ['5-9']}]}", 'swap.op_swap[0].layers[0]: "5-6"'),
         ("parallelism: {pipeline_parallel: '2'}", "parallelism.pipeline_parallel: 2"),
         ("parallelism: {pipeline_parallel: 2.0}", "parallelism.pipeline_parallel: 2"),
+        (
+            "parallelism: {pipeline_parallel: 2, pipeline_parallel_layers_per_stage: ['0-x', '4-7']}",
+            "parallelism.pipeline_parallel_layers_per_stage: auto",
+        ),
     ],
 )
 def test_remedies_of_the_dynamic_graph(text: str, hint: str) -> None:
