@@ -9,12 +9,12 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
-from ms_tune.planning.anneal import is_allowed
+from ms_tune.planning.anneal import BestState, PlanSpace, is_allowed
 from ms_tune.planning.bound import _exclusive_rows, relaxation_of
 from ms_tune.planning.costs import break_down_step, costs_of
 from ms_tune.planning.layouts import DIMENSIONS, Layout, LayoutSpace, list_layouts
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.search import even_state
+from ms_tune.planning.search import PlanSearch, even_state
 from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
 from tests.planning import naive
 from tests.planning.tables import CASE_E, random_table
@@ -117,6 +117,16 @@ def test_too_many_are_refused_at_once(devices: int) -> None:
 def test_more_devices_than_there_are() -> None:
     with pytest.raises(UsageError, match="exceed the maximum of 131072"):
         list_layouts(SPACE._replace(devices=10**18))
+
+
+@pytest.mark.parametrize(("known", "kept"), [(1, True), (0, False), (-1, False)])
+def test_a_plan_is_kept_only_if_it_is_faster(known: int, *, kept: bool) -> None:
+    costs = costs_of(CASE_E)
+    state = costs.state_of([{RecomputeMode.NONE: 0, RecomputeMode.FULL: 20}] * 4)
+    score = int(PlanSpace(costs).scores(state[None])[0])
+    search = PlanSearch(CASE_E, costs, BestState(score + known, state))
+    assert search.keep_if_better(state) is kept
+    assert search.best.score == min(score, score + known)
 
 
 def test_the_integer_search_and_the_other_one_allow_the_same_cells() -> None:
