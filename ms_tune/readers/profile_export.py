@@ -42,10 +42,12 @@ STEPS, KERNELS = "step_trace_time.csv", "kernel_details.csv"
 EVENTS, COMMUNICATION = "trace_view.json", "communication.json"
 CLUSTER = "cluster_step_trace_time.csv"
 LINKS, QUEUES = "communication_matrix.json", "minddata_pipeline_summary.json"
+RAW_QUEUES = "minddata_pipeline_raw.csv"
 CALLS = "api_statistic.csv"
 # Other names, such as those of msprof's own export.
 _MSPROF = {
     QUEUES: "minddata_pipeline_summary_*.json",
+    RAW_QUEUES: "minddata_pipeline_raw_*.csv",
     CALLS: "api_statistic_*.csv",
     KERNELS: "op_summary*.csv",
     EVENTS: "msprof_*.json",
@@ -232,7 +234,8 @@ def read_rank(folder: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     collectives = read(COMMUNICATION, read_collectives) or ()
     events = read(EVENTS, lambda file, *_: read_events(file, on_bytes))
     links = read(LINKS, read_links) or ()
-    queue, calls = read(QUEUES, read_input_queue), read(CALLS, read_calls) or ()
+    queue = read(QUEUES if export_files(folder, QUEUES) else RAW_QUEUES, read_input_queue)
+    calls = read(CALLS, read_calls) or ()
     parts = (tuple(steps), kernels, events, tuple(collectives), tuple(links), queue, tuple(calls), tuple(broken))
     return RankProfile(folder, rank, level, stacks, mindspore, _read_peers(folder), *parts)
 

@@ -191,6 +191,19 @@ def test_the_planted_cause_is_named_and_no_other(tmp_path: Path, name: str) -> N
     assert render(found.text, Language.ZH) != str(found.text)
 
 
+def test_the_raw_table_of_queues_shows_the_same(tmp_path: Path) -> None:
+    step = add_layers(Step())
+    starve_the_queue(step)
+    step.pipeline = None
+    rows = ["0,DeviceQueueOp,1,,,,,20,,[1]", "1,MapOp,4,[0],0.4,16,0.02,20,0,[2]", "2,TFReaderOp,8,[9],9,10,0.9,20,1,"]
+    head = "op_id,op_type,num_workers,output_queue_size,output_queue_average_size,output_queue_length,"
+    head += "output_queue_usage_rate,sample_interval,parent_id,children_id"
+    output = add_layers(step).write(tmp_path, framework="ms")
+    (output / "minddata_pipeline_raw_0.csv").write_text("\n".join([head, *rows]), "utf-8")
+    (found,) = analyse_profiles(tmp_path).causes
+    assert "because of MapOp(id=1) with 4 workers" in str(found.text)
+
+
 def test_clean_captures_have_no_cause(tmp_path: Path) -> None:
     add_layers(Step()).write(tmp_path / "one")
     add_layers(Step()).write(tmp_path / "mindspore", framework="ms")
