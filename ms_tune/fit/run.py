@@ -30,7 +30,7 @@ from ms_tune.fit.measured import StageMeasurements
 from ms_tune.fit.result import CheckRun, ConfigFit, ConfigFitRequest
 from ms_tune.fit.table import build_table, choose_first_chunk_stage, emptied_probes, in_flight_micro_batches, with_ends
 from ms_tune.fit.table_cache import CachedTable, write_cached_table
-from ms_tune.fit.verify_loop import VerifyLoop, check_probe, predict_check_run, with_rounds
+from ms_tune.fit.verify_loop import VerifyLoop, check_probe, mark_refuted, predict_check_run, with_rounds
 from ms_tune.normalize.sapp import merge_sapp
 from ms_tune.planning.fit import FitReport, PlanRemedy, linked_by
 from ms_tune.planning.search import SearchProgress, without_kinds
@@ -92,7 +92,10 @@ def fit_config(
     write_cached_table(job, kept)
     made = time.monotonic()
     rounds, chosen, lacking, lost = VerifyLoop(job, request, observer, on_progress, reserve).run(table, fragments)
-    write_cached_table(job, with_rounds(kept, rounds, chosen))
+    kept = with_rounds(kept, rounds, chosen)
+    write_cached_table(job, kept)
+    if chosen is not None and chosen.verified and not request.allow_tight:
+        chosen = mark_refuted(chosen, kept, limit.bytes - reserve)
     if lacking is not None:
         lacking = with_remedies(lacking, job, lost)
     elif chosen is None:

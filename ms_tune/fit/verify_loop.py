@@ -17,10 +17,10 @@ from ms_tune.fit.measure import Probe
 from ms_tune.fit.result import NEAR, ConfigFitRequest, RelievedStage, VerifiedStage, VerifyRound
 from ms_tune.fit.table_cache import CachedTable
 from ms_tune.planning.costs import costs_of
-from ms_tune.planning.fit import FitReport, with_plan
+from ms_tune.planning.fit import Alternative, FitReport, with_plan
 from ms_tune.planning.fit import fit_table as plan_for
 from ms_tune.planning.search import SearchProgress, add_recompute
-from ms_tune.planning.table import CostTable, PlanLists
+from ms_tune.planning.table import CostTable, PlanLists, cells_of
 from ms_tune.text import msg
 
 _MOST_ROUNDS = 3
@@ -305,3 +305,18 @@ def with_rounds(kept: CachedTable, rounds: Sequence[VerifyRound], chosen: Verify
         return kept
     needs = tuple(seen.footprint_bytes for seen in chosen.verified)
     return replace(kept, table=kept.table._replace(present=chosen.report.planned.plan), needs=needs)
+
+
+def mark_refuted(one: VerifyRound, kept: CachedTable, room_bytes: int) -> VerifyRound:
+    """Return a round whose alternatives are marked that exceed the limit by a table with the results of all dryruns."""
+
+    def is_refuted(other: Alternative) -> bool:
+        plan = other.plan
+        if plan is None or plan.swap or one.report.planned is None or plan == one.report.planned.plan:
+            return False
+        peaks = costs.peak_bytes(costs.state_of(cells_of(kept.table, plan, other.name))[None])[0]
+        return bool((peaks + kept.fragment_bytes > room_bytes).any())
+
+    costs = kept.costs
+    others = tuple(replace(other, refuted=is_refuted(other)) for other in one.report.alternatives)
+    return replace(one, report=replace(one.report, alternatives=others))

@@ -261,6 +261,8 @@ class Alternative:
 
     name: str  # `even` (even split), `full-only` (no selective modes) or `one-gib-to-spare`
     time: float | None  # step time in the table's unit; None if no such plan fits
+    plan: PlanLists | None = None
+    refuted: bool = False  # it exceeds the limit with the memory that dryruns of other plans showed; only for configs
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +304,10 @@ def find_alternatives(found: PlanSearch, seed: int) -> tuple[Alternative, ...]:
 
     def alternative(name: str, space: PlanSpace, start: IntArray) -> Alternative:
         best = _search_briefly(space, start, seed)
-        return Alternative(name, float(best.score * space.costs.unit) if is_within_limit(best.score) else None)
+        if not is_within_limit(best.score):
+            return Alternative(name, None)
+        plan = plan_of(space.costs.table, space.costs.cells_of(best.state))
+        return Alternative(name, float(best.score * space.costs.unit), plan)
 
     kept = [alternative("even", PlanSpace(costs, fixed_layers=True), even_state(costs))]
     selective = [kind for kind in _SIMPLE if kind in table.kinds]

@@ -8,7 +8,7 @@ from html import escape
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.fit.costs import TimeExplanation
-from ms_tune.planning.fit import EvaluatedPlan, FitReport
+from ms_tune.planning.fit import Alternative, EvaluatedPlan, FitReport
 from ms_tune.planning.time_scale import Clock
 from ms_tune.report.console import Console
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
@@ -151,7 +151,7 @@ def _other_plans(report: FitReport, console: Console) -> list[str]:
     assert report.planned is not None  # noqa: S101 - checked by the caller
     time = report.planned.time
     return [
-        console.text("fit.alternative", name=msg(f"fit.other.{other.name}"), more=f"{other.time / time - 1:+.2%}")
+        console.text("fit.alternative", name=_other_name(other), more=f"{other.time / time - 1:+.2%}")
         for other in report.alternatives
         if other.time is not None and (other.time > time or (other.time == time and other.name == "one-gib-to-spare"))
     ]
@@ -253,13 +253,18 @@ def alternatives_of(report: FitReport) -> list[Message]:
     """Return the alternative plans with their times."""
     found = []
     for other in report.alternatives:
-        name = msg(f"fit.other.{other.name}")
+        name = _other_name(other)
         if other.time is None:
             found.append(msg("fit.other.none", name=name))
         elif report.planned is not None:
             more = other.time / report.planned.time - 1 if report.planned.time else 0.0
             found.append(msg("fit.other", name=name, time=relative_time(report, other.time), more=f"{more:+.2%}"))
     return found
+
+
+def _other_name(other: Alternative) -> Message:
+    name = msg(f"fit.other.{other.name}")
+    return msg("fit.other.refuted", name=name) if other.refuted else name
 
 
 def remedies_of(report: FitReport) -> list[Message]:

@@ -23,7 +23,7 @@ from ms_tune.errors import ConfigError, MsTuneError, RunError, UnsupportedError,
 from ms_tune.facts.query import data_folder
 from ms_tune.fit import run as engine
 from ms_tune.fit import table_cache, verify_loop
-from ms_tune.fit.job import PlannedJob, read_job
+from ms_tune.fit.job import PlannedJob, lists_of_plan, read_job
 from ms_tune.fit.result import ConfigFit, ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.fit.verify_loop import is_same_stage
@@ -513,6 +513,31 @@ class TestKept:
         assert hopeless is not None
         assert hopeless.change is not None
         assert not hopeless.change.enough
+
+    def test_check_says_what_dryruns_verified_and_not_what_they_refuted(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        truth = World(fragments=700)  # small runs show 300 MiB
+        found = fitted(monkeypatch, tmp_path, Stage(World(), truth), 14)
+        assert found.chosen is not None
+        assert found.chosen.report.planned is not None
+        plan, room = found.chosen.report.planned.plan, found.limit.bytes - found.reserve_bytes
+        refuted = [one.report.planned.plan for one in found.rounds if not one.fits and one.report.planned is not None]
+        assert refuted
+
+        def fits(other: PlanLists) -> bool:
+            return all(truth.peak(job, other, stage) + 700 * MIB <= room for stage in range(2))
+
+        job = job_of(tmp_path, 2, 1, 16, 4)
+        assert fits(plan) is not any(map(fits, refuted))
+        said = predict_by_table(job, room)
+        assert said is not None
+        assert said.change is not None
+        assert yaml.safe_load(said.change.settings[0].raw)["recompute"] == list(plan.recompute[0])
+        worse = read_job(job.request, job.with_lists(lists_of_plan(job, refuted[0])))
+        assert predict_by_table(worse, room) != TablePrediction(fits=True)
+        for other in found.chosen.report.alternatives:
+            assert other.refuted is (other.plan is not None and other.plan != plan and not fits(other.plan))
 
     def test_it_is_taken_for_nothing_else(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         fitted(monkeypatch, tmp_path, Stage(World(), World()), 14, verify=False)
