@@ -177,9 +177,12 @@ def _write_notes(report: LintReport, arguments: Namespace, console: Console) -> 
     for error in report.errors:
         console.fail(error)
     _warn_once(report, console)
-    for file in report.files:
+    with_others = [file for file in report.files if file.read_from]
+    for file in with_others if len(with_others) == 1 or arguments.verbose else ():
         for other in file.read_from:
             console.note(console.text("lint.read-from", file=file.path, other=other))
+    if len(with_others) > 1 and not arguments.verbose:
+        console.note(console.text("lint.read-from.several", count=len(with_others)))
     if arguments.verbose:
         for skipped in report.skipped:
             console.note(console.text("lint.skipped", file=skipped.path, reason=console.say(skipped.reason)))

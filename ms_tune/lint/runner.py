@@ -446,7 +446,8 @@ class CheckedFile(Record):
         report = after.report()
         if not fixed.made:
             return report
-        return report._replace(text=fixed_source.text, original=source.text, fixed=fixed.made, fixes=fixed.titles)
+        gone = max(fixed.made, len(self.report().findings) - len(report.findings))  # one change may remove several
+        return report._replace(text=fixed_source.text, original=source.text, fixed=gone, fixes=fixed.titles)
 
     def with_source(self, source: SourceFile) -> CheckedFile:
         """Return the file with another text."""
