@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from shlex import join, quote
 
@@ -17,7 +17,6 @@ from ms_tune.estimate.parameters import count_parameters
 from ms_tune.facts.query import served
 from ms_tune.fit.job import PlannedJob, read_job
 from ms_tune.job import Job, load_job
-from ms_tune.lint.checklist import built_in
 from ms_tune.lint.result import LintReport
 from ms_tune.normalize.run import normalize_recompute
 from ms_tune.records import Record
@@ -37,14 +36,6 @@ if TYPE_CHECKING:
 _NAMES = ("model_type", "model_name", "type", "arch")
 _VERSIONED = ("check", "lint", "normalize-recompute")  # commands with the option --framework-version
 _SIMULATING = ("check", "dryrun", "fit")  # commands with the options of the device and --set
-# Issues of layers that a check of the linter reports by other means than their ID; they are not repeated.
-_SAID_BY = {
-    "impossible-layer-split": ("offset-rejected",),
-    "duplicate-key": ("duplicate-key",),
-    **dict.fromkeys(
-        ("unknown-argument", "value-is-no-choice", "value-is-no-number", "value-missing-or-extra"), ("parser-rejected",)
-    ),
-}
 
 
 class OverviewRequest(Record):
@@ -169,12 +160,12 @@ def start_overview(path: Path, subject: Subject, report: LintReport, plan: Layer
         for one in report.unreadable
         if isinstance(one, ConfigError)
     ]
-    problems = plan.problems if plan is not None else ()
-    said = _issues_said_by({one.name for one in matters}) if problems else ()
+    # The linter reports issues of layers with a line; one that is worse than all its findings is not among them.
+    reported = min((one.severity.rank for one in matters), default=Severity.INFO.rank)
     matters += [
         Matter(one.severity, one.message, path, name=one.id, help=one.help)
-        for one in problems
-        if one.severity is not Severity.INFO and one.id not in said
+        for one in (plan.problems if plan is not None else ())
+        if one.severity.rank < reported
     ]
     summary = report.summary
     return Overview(
@@ -185,13 +176,6 @@ def start_overview(path: Path, subject: Subject, report: LintReport, plan: Layer
         counts={Severity.ERROR: summary.errors, Severity.WARNING: summary.warnings, Severity.INFO: summary.infos},
         fixable=summary.fixable,
     )
-
-
-def _issues_said_by(rules: Collection[str]) -> Collection[str]:
-    # Return the IDs of those issues of layers that checks of the linter report with a line.
-    checks = [one for one in built_in() if one.name in rules]
-    by_id = {str(name) for one in checks for name in (one.options.get("id"), *one.options.get("ids", ()))}
-    return by_id.union(*(_SAID_BY.get(one.name, ()) for one in checks))
 
 
 def complete_overview(screen: Overview, request: OverviewRequest, commands: Iterable[str]) -> Overview:
