@@ -17,9 +17,7 @@ from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import MISSING, SourceFile, parse_source
 from ms_tune.text import msg
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    _RequestT = TypeVar("_RequestT", DryrunRequest, CommandRequest)
+_RequestT = TypeVar("_RequestT", DryrunRequest, CommandRequest)
 
 MOST_VARIANTS = 256
 _QUOTES = "'\""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from ms_tune.dialects.stage import make_name
 from ms_tune.dryrun.prepare import LoadedConfig
@@ -20,8 +19,7 @@ from ms_tune.planning.costs import costs_of
 from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.table import CostTable, LayerCost, LayerGroup, RecomputeOverhead, StageEnd, UpdateCost
 
-if TYPE_CHECKING:
-    LayersByMode = Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
+LayersByMode = Mapping[LayerKind, Mapping[RecomputeMode, LayerBytes]]
 
 _BACKWARD = "backward"
 _TWO = 2  # runs that define a line; lines that determine a layer's activations

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ms_tune.dialects import LayerPlan, LayerSpec
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, inputs_of, shape_of
@@ -34,15 +34,12 @@ from ms_tune.estimate.flops import (
 from ms_tune.job import Job, load_job, no_model_config
 from ms_tune.job.script import ScriptJob
 from ms_tune.metrics.result import Convention
-from ms_tune.planning.schedule import MOST_PASSES, Schedule, passes_in_turn, stage_passes, why_refused
+from ms_tune.planning.schedule import MOST_PASSES, PassKey, Schedule, passes_in_turn, stage_passes, why_refused
 from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.values import Argument
 from ms_tune.source.yaml import load_source, source_of
 from ms_tune.text import msg
-
-if TYPE_CHECKING:
-    from ms_tune.planning.schedule import PassKey
 
 # The schedule of stages with several chunks; other dialects use `INTERLEAVED_FULL_WARM_UP`.
 _INTERLEAVED = {Dialect.MINDFORMERS: Schedule.INTERLEAVED, Dialect.MINDFORMERS_PYNATIVE: Schedule.INTERLEAVED_SPREAD}

@@ -34,7 +34,7 @@ from ms_tune.text import msg
 if TYPE_CHECKING:
     from ms_tune.job.script import ScriptJob
 
-    Name = TypeVar("Name")
+Name = TypeVar("Name")
 
 _CONVERTED = Path("converted.yaml")
 # After these problems there is nothing to compare layer by layer.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,7 @@ from ms_tune.packing.placement import (
     lower_bound,
 )
 
-if TYPE_CHECKING:
-    Numbers = NDArray[np.int64]
+Numbers = NDArray[np.int64]
 
 _FEWEST_BLOCKS = 64  # shorter periods are ignored
 _LEAST_ALIKE = 0.9  # minimum fraction of blocks in the repeating part with an equal block one period later

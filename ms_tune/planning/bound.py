@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,9 @@ from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from ms_tune.enums import RecomputeMode
+from ms_tune.planning.costs import Costs, IntArray
 
-if TYPE_CHECKING:
-    from ms_tune.planning.costs import Costs, IntArray
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 _MOST_CUTS = 96  # added per solution
 _TRACED = 150_000  # passes of all stages, summed over the paths that are followed per solution

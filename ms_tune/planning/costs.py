@@ -20,19 +20,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import gcd, lcm
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ms_tune.enums import RecomputeMode
-from ms_tune.planning.schedule import passes_in_turn, stage_passes
+from ms_tune.planning.schedule import PassKey, PipelinePass, passes_in_turn, stage_passes
 from ms_tune.planning.table import CostTable, LayerGroup
 
-if TYPE_CHECKING:
-    from ms_tune.planning.schedule import PassKey, PipelinePass
-
-    IntArray = NDArray[np.int64]
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

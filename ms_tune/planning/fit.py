@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
 from ms_tune.planning.anneal import BestState, PlanSpace, anneal_plans, is_within_limit
 from ms_tune.planning.bound import least_limit, relaxation_of
-from ms_tune.planning.costs import costs_of
+from ms_tune.planning.costs import Costs, IntArray, costs_of
 from ms_tune.planning.schedule import Schedule, why_refused
 from ms_tune.planning.search import (
     Effort,
@@ -28,9 +27,6 @@ from ms_tune.planning.table_file import SappPipeline, read_sapp, read_table, tab
 from ms_tune.planning.time_scale import Clock, can_swap, with_layers, with_swap_time, with_times
 from ms_tune.text import msg
 from ms_tune.units import GIB
-
-if TYPE_CHECKING:
-    from ms_tune.planning.costs import Costs, IntArray
 
 _MOST_DRAWN = 20_000  # maximum number of passes in a picture
 

@@ -23,9 +23,7 @@ from enum import Enum
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    PassKey = tuple[bool, int, int]  # forward or backward, cell (chunk x stages + stage), micro-batch
+PassKey = tuple[bool, int, int]  # forward or backward, cell (chunk x stages + stage), micro-batch
 
 MOST_PASSES = 100_000  # of a stage in one training step, followed one by one; no real job has as many
 

@@ -6,18 +6,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.planning.anneal import BestState, PlanSpace, anneal_plans, is_allowed, is_within_limit
 from ms_tune.planning.bound import PlanRelaxation, least_limit, lower_bound, relaxation_of, search_better_plan
-from ms_tune.planning.costs import costs_of
+from ms_tune.planning.costs import Costs, IntArray, costs_of
 from ms_tune.planning.table import CostTable
-
-if TYPE_CHECKING:
-    from ms_tune.planning.costs import Costs, IntArray
 
 
 class Effort(Enum):

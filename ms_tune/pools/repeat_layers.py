@@ -13,15 +13,14 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ms_tune.pools.workload import Request, Workload, make_workload
 
-if TYPE_CHECKING:
-    _Pairs = tuple[list[int], list[int]]
+_Pairs = tuple[list[int], list[int]]
 
 _MOST_ALIGNED = 100_000  # events of the smaller run: half a kilobyte each
 _PAIR = 2

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NoReturn, TypeVar, cast
+from typing import BinaryIO, NoReturn, TypeVar, cast
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import GZIP, reading
@@ -22,8 +22,7 @@ try:
 except ModuleNotFoundError:  # not on every system
     resource = None  # type: ignore[assignment]
 
-if TYPE_CHECKING:
-    Result = TypeVar("Result")
+Result = TypeVar("Result")
 
 MOST_BYTES = 2 * GIB  # limit of a file, unpacked
 _MEMORY_PER_BYTE, _MEMORY_LEAST = 40, GIB  # memory limit for reading: containers need up to about 40 times the file

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from ms_tune.errors import TraceError, nearby
 from ms_tune.readers.lines import reading
@@ -30,8 +30,7 @@ from ms_tune.readers.trace_events import ProfileEvents, StoredEvents
 from ms_tune.records import Record
 from ms_tune.text import msg
 
-if TYPE_CHECKING:
-    Result = TypeVar("Result")
+Result = TypeVar("Result")
 
 _BLOCK = 1024**2  # characters per read
 _MOST_REST = 64 * 1024**2  # maximum characters of one event

@@ -18,9 +18,7 @@ from typing import TypeVar
 from ms_tune.readers.lines import find_lines, open_log, parse_rank, read_line_blocks
 from ms_tune.records import Record
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    _Key = TypeVar("_Key")
+_Key = TypeVar("_Key")
 
 _MAX_LINES = 50_000  # lines of layers per run
 _MAX_RUNS = 16

@@ -15,7 +15,7 @@ from enum import IntEnum
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,9 @@ from ms_tune.readers.memory_block import NEVER_FREED, Frame
 from ms_tune.readers.plain_pickle import read_plain, refusal_of_pickle
 from ms_tune.records import Record
 
-if TYPE_CHECKING:
-    Columns = tuple[
-        NDArray[np.int8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32]
-    ]
+Columns = tuple[
+    NDArray[np.int8], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32]
+]
 
 _CHUNK = 1 << 16
 

@@ -37,7 +37,6 @@ _NAMES = Names(
     tokens="model_config.seq_length",
     experts="moe_config.num_experts",
     micro_batches="dataset_config.micro_batch_num",
-    hidden="model_config.hidden_size",
 )
 # The modules of selective recomputation, by the framework's name and by the reference transformer's.
 _MODULES = {"mlp.act_func": "mlp.activation_func", "attention.core_attention": "self_attention.core_attention"}

@@ -61,7 +61,6 @@ _NAMES = Names(
     tokens="model.seq_length",
     experts="model.n_routed_experts",
     micro_batches="training.global_batch_size",
-    hidden="model.hidden_size",
 )
 
 

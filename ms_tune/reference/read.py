@@ -36,7 +36,6 @@ class Names:
     tokens: str
     experts: str
     micro_batches: str
-    hidden: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, BinaryIO, TextIO
+from typing import BinaryIO, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.report.memory_curve import Bands, Lives, bands_of, split_in_bands
 from ms_tune.report.memory_json import phase_name
 
-if TYPE_CHECKING:
-    Record = dict[str, object]
+Record = dict[str, object]
 
 _BLOCKS = 20_000  # number of blocks, largest first
 _POINTS = 50_000

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.encode import record_json
+from ms_tune.profile.result import Cause, Gap, ProfileReport, QueueState, RankTimes
+from ms_tune.readers.profile_tables import Kernels
 from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.console import Console, pad, table_lines, terminal_width, text_width
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
 from ms_tune.report.words import doubt_json, doubt_line, shorten_location
+from ms_tune.text import Language
 
-if TYPE_CHECKING:
-    from ms_tune.profile.result import Cause, Gap, ProfileReport, QueueState, RankTimes
-    from ms_tune.readers.profile_tables import Kernels
-    from ms_tune.text import Language
-
-    # Title, column names, rows, number of numeric columns.
-    _ShownTable = tuple[str, list[str], list[list[str]], int]
+# Title, column names, rows, number of numeric columns.
+_ShownTable = tuple[str, list[str], list[list[str]], int]
 
 _BAR = 30  # characters
 _MOST_RANKS = 32
