@@ -16,13 +16,14 @@ from ms_tune.cli import COMMANDS, lint
 from ms_tune.cli.parser import Parser, UnknownArgumentError, fit_to_terminal, language_from_arguments, list_commands
 from ms_tune.errors import USUAL, ExitCode, MsTuneError, UsageError, reason_of, shell_line, trace_of
 from ms_tune.facts.query import installed_version
+from ms_tune.records import Any
 from ms_tune.report.console import Console
 from ms_tune.text import Language, language_from_environment, msg
 from ms_tune.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TextIO
+    from typing import TextIO
 
 
 _COMPLETION_VARIABLE = "_ARGCOMPLETE"  # variable that a shell sets to request completions

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ms_tune.cli import COMMANDS, TASKS
 from ms_tune.errors import MsTuneError, UsageError, closest
+from ms_tune.records import Any, NoReturn
 from ms_tune.report.console import fold, folds, pad, terminal_width, text_width, usage_hint, wrap
 from ms_tune.text import Language, Message, msg, render
 from ms_tune.units import parse_size
@@ -21,7 +22,6 @@ from ms_tune.units import parse_size
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import _MutuallyExclusiveGroup as Group
-    from typing import Any, NoReturn
 
 
 _FILES = (".yaml", ".yml", ".sh", ".py", ".log")  # suffixes that suggest a file given without a command

@@ -11,12 +11,12 @@ from enum import Enum
 
 from ms_tune.diagnostics import Diagnostic, KeyPath, Severity
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode
-from ms_tune.records import Record
+from ms_tune.records import Any, NoReturn, Record
 from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, Protocol
+    from typing import Protocol
 
     from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.facts.query import Release

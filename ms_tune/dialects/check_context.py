@@ -11,12 +11,12 @@ from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.keys import mindspore_values, registered
 from ms_tune.facts.models import UNKNOWN, ModelConfig, is_legacy
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.source.yaml import MISSING, SourceFile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
+    from typing import TypeVar
 
     from ms_tune.dialects import JobView, LayerPlan
     from ms_tune.source.edit import ValueChange

@@ -8,13 +8,8 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import LayerPlan, LayerSpec, write_specs
 from ms_tune.dialects.operators import SWAP, Choices, Side
 from ms_tune.enums import RecomputeMode
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 # The static graph's key for each attribute of a layer.
 LISTS = {

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from ms_tune.dialects import FrameworkStop
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import MsTuneError
+from ms_tune.records import Any
 from ms_tune.source.edit import ValueChange, is_merged, same_data, spell
 from ms_tune.source.yaml import MISSING, SourceFile, Values
 from ms_tune.text import Message, msg
@@ -19,7 +20,7 @@ from ms_tune.units import whole_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
+    from typing import TypeAlias
 
     from ms_tune.diagnostics import KeyPath
     from ms_tune.dialects import JobView, LayerPlan

@@ -9,13 +9,13 @@ from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import key_at
 from ms_tune.facts.models import names_of
 from ms_tune.facts.query import REQUIRED
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import Any, TypeVar
+    from typing import TypeVar
 
     from ms_tune.source.yaml import SourceFile
 

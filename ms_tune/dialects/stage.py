@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ms_tune.enums import LayerKind, RecomputeMode
-from ms_tune.records import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from ms_tune.records import Any, Record
 
 
 class StageLayerKind(Record):

@@ -19,11 +19,8 @@ from collections.abc import Iterable, MutableMapping, Sequence
 from functools import lru_cache
 
 from ms_tune.dialects import stop
+from ms_tune.records import NoReturn
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NoReturn
 
 _LINE_WIDTH = 75
 _INT32 = 2**32

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 from ms_tune.enums import Dialect
 from ms_tune.facts.models import FREE, facts_of
 from ms_tune.facts.query import ABSENT, REMOVED, all_at, at, load, order, served
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Literal, TypeAlias
+    from typing import Literal, TypeAlias
 
     from ms_tune.diagnostics import KeyPath
 

@@ -15,11 +15,11 @@ from types import MappingProxyType
 
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import ABSENT, REQUIRED, all_at, at, load, order
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol, TypeAlias
+    from typing import Protocol, TypeAlias
 
     class Source(Protocol):
         """Any object with the values of a config."""

@@ -12,12 +12,8 @@ from pathlib import Path
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _FOLDER = Path(__file__).parent / "data"

@@ -10,11 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from ms_tune.facts.query import load
-from ms_tune.records import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from ms_tune.records import Any, Record
 
 # Words after a model's name that do not change its sizes: how it was tuned, its date, its longest sequence.
 _SAME_SIZES = re.compile(

@@ -20,7 +20,7 @@ from ms_tune.facts.models import ModelConfig, is_legacy, model_folder, model_of
 from ms_tune.facts.query import Release, load, release_for, served
 from ms_tune.job.detect import Recognition, find_repository, recognise
 from ms_tune.job.includes import find_named_model, with_bases, with_model_config, with_model_folder
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.source.edit import ValueChange
 from ms_tune.source.yaml import SourceFile, decode, load_source, parse_source
 from ms_tune.text import Message, msg
@@ -31,8 +31,6 @@ _MOST_SECTIONS = (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ms_tune.job.checkout import Checkout
 
 

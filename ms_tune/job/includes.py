@@ -19,12 +19,9 @@ from ms_tune.facts.keys import BASE
 from ms_tune.facts.models import LAYERS, MODEL_CONFIG, is_legacy, model_folder, names_of
 from ms_tune.facts.sizes import PublicModel, find_public_model
 from ms_tune.job.detect import find_repository
+from ms_tune.records import Any
 from ms_tune.source.yaml import SourceFile, load_source
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _LONGEST_CHAIN = 8
 _MOST_FILES = 32

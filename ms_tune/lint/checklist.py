@@ -24,13 +24,9 @@ from ms_tune.dialects.check_context import FixRule, parse_path
 from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.facts.query import data_folder
 from ms_tune.lint.expressions import find_schema_error
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Text, msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _FORM = 7  # version of the JSON format
 FOLDER = "checklists"

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.facts.models import UNKNOWN
+from ms_tune.records import Any
 from ms_tune.source.yaml import find_values, is_same
 from ms_tune.units import is_number as is_numeral
 from ms_tune.units import parse_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from jsonschema import ValidationError
 
 _MOST = 10**12  # real products of settings are far smaller; a config must not make the linter compute huge numbers

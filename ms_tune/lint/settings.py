@@ -15,12 +15,12 @@ from ms_tune.diagnostics import Category, Diagnostic, Severity
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError, closest, closest_check, reason_of
 from ms_tune.facts.query import release_of
-from ms_tune.records import Record
+from ms_tune.records import Any, NoReturn, Record
 from ms_tune.text import Text, lookup, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, TypeAlias, TypeVar
+    from typing import TypeAlias, TypeVar
 
     from ms_tune.lint.checklist import Check
 

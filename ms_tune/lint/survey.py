@@ -11,12 +11,11 @@ from ms_tune.enums import Dialect
 from ms_tune.facts.keys import Key, arguments_of, by_section
 from ms_tune.facts.models import facts_of
 from ms_tune.lint.expressions import is_number
+from ms_tune.records import Any
 from ms_tune.source.yaml import find_values, is_same
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ms_tune.dialects import JobView
 
 NESTED = 10  # the nesting depth of mappings that MindFormers accepts

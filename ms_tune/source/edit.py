@@ -14,14 +14,12 @@ import yaml
 
 from ms_tune.diagnostics import KeyPath, TextEdit
 from ms_tune.enums import ChangeKind
-from ms_tune.records import Record
+from ms_tune.records import NoReturn, Record
 from ms_tune.source.yaml_nodes import Loader
 from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
-
     from ms_tune.source.yaml import Position, SourceFile
 
 # Possible text between a key and its value: the colon, anchors, tags, blanks and comments.

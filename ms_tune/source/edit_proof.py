@@ -8,14 +8,12 @@ from collections.abc import Iterable, Sequence
 import yaml
 
 from ms_tune.diagnostics import TextEdit
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits, same_data
 from ms_tune.source.yaml_nodes import Loader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ms_tune.source.yaml import SourceFile
 
 _STARTS_DOCUMENT = r"(?m)^(?:\.\.\.|%)"

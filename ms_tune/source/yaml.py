@@ -18,13 +18,13 @@ import yaml
 
 from ms_tune.diagnostics import KeyPath, Location
 from ms_tune.errors import ConfigError, nearby, reason_of
-from ms_tune.records import Record
+from ms_tune.records import Any, NoReturn, Record
 from ms_tune.source.yaml_nodes import MAX_DEPTH, Document, Node, NodeEntry, Plain, YamlDocument
 from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, TypeAlias
+    from typing import TypeAlias
 
 
 __all__ = [

@@ -14,12 +14,12 @@ import yaml
 
 from ms_tune.diagnostics import Location
 from ms_tune.errors import ConfigError
-from ms_tune.records import Record
+from ms_tune.records import Any, NoReturn, Record
 from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, ClassVar, NoReturn, TypeAlias
+    from typing import ClassVar, TypeAlias
 
 
 # A node, event or loader of PyYAML; its type stubs do not cover both parsers.

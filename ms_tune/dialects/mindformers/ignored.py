@@ -15,11 +15,8 @@ from ms_tune.dialects import LayerSpec
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, Placement, RecomputeInputs, SwapValues
 from ms_tune.dialects.values import is_counts, is_patterns, is_risky, pattern_fault, read_array, to_int32
 from ms_tune.enums import RecomputeMode
+from ms_tune.records import Any
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _SHOWN = 4  # maximum examples in one message
 

@@ -22,11 +22,8 @@ from ms_tune.dialects.operators import LayerModel, Tree, bare_model, expert_laye
 from ms_tune.dialects.values import full_match, is_patterns, split_pattern, stop_at
 from ms_tune.enums import RecomputeMode
 from ms_tune.facts.models import ModelConfig
+from ms_tune.records import Any
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def find_layer_model(facts: ModelConfig, inputs: RecomputeInputs) -> LayerModel | None:

@@ -30,14 +30,12 @@ from ms_tune.facts.models import (
     model_folder,
     names_of,
 )
-from ms_tune.records import Record
+from ms_tune.records import Any, NoReturn, Record
 from ms_tune.source.yaml import MISSING, SourceFile
 from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
-
     from ms_tune.dialects import JobView, LayerPlan
 
 _MODEL = ("model", "model_config")

@@ -24,12 +24,8 @@ from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, LayerCell, Pla
 from ms_tune.dialects.mindformers.swap import SwapEntries
 from ms_tune.dialects.values import ArrayRow, NumpyCount, check_applied, drop_excluded, is_counts, is_patterns
 from ms_tune.enums import RecomputeMode
+from ms_tune.records import Any, NoReturn
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
-
 
 _ALL_LAYERS = 2**31 - 1  # the meaning of True in a list of counts
 _ZERO_BUBBLE_CHUNKS = 2

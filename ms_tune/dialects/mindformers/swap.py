@@ -19,11 +19,7 @@ from ms_tune.dialects import LayerSpec, SwapPlan, Warned, make_problem, stop
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.values import are_numbers, check_applied, is_patterns
 from ms_tune.enums import RecomputeMode
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
+from ms_tune.records import Any
 
 _PREFETCH = "backward_prefetch"
 _LAYERS = "layers"

@@ -9,11 +9,11 @@ from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects import FrameworkStop, stop_at_first
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import default_release
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeAlias
+    from typing import TypeAlias
 
 # Paths in each layer, in the framework's order.
 Modules: TypeAlias = "Mapping[int, Sequence[str]]"

@@ -29,13 +29,12 @@ from ms_tune.dialects.values import are_numbers, is_patterns
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import Key, by_section
 from ms_tune.facts.models import LAYERS, MTP_LAYERS, UNKNOWN, ModelConfig, ValueOrigin
+from ms_tune.records import Any
 from ms_tune.source.yaml import SourceFile
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ms_tune.dialects import JobView
 
 

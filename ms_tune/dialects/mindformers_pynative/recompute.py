@@ -42,12 +42,8 @@ from ms_tune.dialects.mindformers_pynative.refusals import check_recompute, chec
 from ms_tune.dialects.operators import topmost
 from ms_tune.dialects.values import full_match, pattern_fault
 from ms_tune.enums import RecomputeMode
+from ms_tune.records import Any
 from ms_tune.text import msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 FRAMEWORK = "MindFormers"
 _MAY_BE_COMM = ("comm_select_module", "exclude_op")

@@ -19,11 +19,7 @@ from ms_tune.dialects.plan_checks import passes, report_refusals
 from ms_tune.dialects.values import pattern_fault
 from ms_tune.facts.keys import registered
 from ms_tune.facts.models import LAYERS
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
+from ms_tune.records import Any
 
 # The checks that report these refusals.
 _INCOMPLETE, _BAD_LAYERS, _BAD_SWAP, _SWAP_BEYOND = "MST710", "MST711", "MST717", "MST718"
