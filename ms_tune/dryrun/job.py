@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Protocol
 
     class ChildJob(Protocol):
         """The job of a child process; ``kind`` is its name in the job file."""

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import Any
 
 import yaml
 
@@ -19,7 +18,7 @@ from ms_tune.enums import Dialect, LayerKind
 from ms_tune.errors import UsageError
 from ms_tune.facts.launchers import is_launcher
 from ms_tune.planning.schedule import Schedule, in_flight_per_chunk
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.source import SCRIPTS
 from ms_tune.source.yaml import yaml_text
 from ms_tune.text import Message, msg

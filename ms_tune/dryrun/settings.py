@@ -5,19 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
 
 from ms_tune.diagnostics import KeyPath
 from ms_tune.dryrun.request import CommandRequest, DryrunRequest, OptionSetting, Setting
 from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.errors import ConfigError, UsageError, closest
 from ms_tune.facts.keys import by_section
+from ms_tune.records import Any
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
 from ms_tune.source.edit_proof import prove
 from ms_tune.source.yaml import MISSING, SourceFile, parse_source
 from ms_tune.text import msg
 
-_RequestT = TypeVar("_RequestT", DryrunRequest, CommandRequest)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    _RequestT = TypeVar("_RequestT", DryrunRequest, CommandRequest)
 
 MOST_VARIANTS = 256
 _QUOTES = "'\""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ms_tune.dialects.job_parts import DType, TrainingConfig
 from ms_tune.dialects.stage import Stage
@@ -23,7 +22,7 @@ from ms_tune.estimate.memory import (
     megatron_activations,
 )
 from ms_tune.estimate.persistent import WeightBytes, stage_weights
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.text import msg
 
 _FLOAT = 4

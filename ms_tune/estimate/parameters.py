@@ -7,7 +7,6 @@ experts. The settings have the names of a ``config.json`` of Hugging Face, or ot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ms_tune.dialects.job_parts import (
     DType,
@@ -27,6 +26,7 @@ from ms_tune.estimate.persistent import stage_weights
 from ms_tune.estimate.static import StaticModel
 from ms_tune.facts.models import LAYERS, ModelConfig
 from ms_tune.facts.sizes import parts_of
+from ms_tune.records import Any
 
 _MOST_LAYERS = 10_000  # no model has so many; an untrusted config may claim any number
 _EXPERTS = ("num_moe_experts", "num_local_experts")

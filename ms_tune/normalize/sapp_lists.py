@@ -12,13 +12,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ms_tune.dialects import LayerPlan
 from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeValues
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.errors import UsageError
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.text import msg
 
 KEYS = ("offset", "recompute", "select_recompute", "select_comm_recompute")

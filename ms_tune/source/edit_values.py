@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
 
 from ms_tune.diagnostics import KeyPath, TextEdit
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
+from ms_tune.records import Any, NoReturn
 from ms_tune.source.edit import (
     COMMENT,
     EditRefusedError,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.job import Job
+from ms_tune.records import Any
 from ms_tune.source.yaml import source_of
 from ms_tune.text import msg
 

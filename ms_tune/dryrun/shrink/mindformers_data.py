@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from ms_tune.dryrun.job import Column
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
@@ -15,6 +14,7 @@ from ms_tune.errors import UnknownSizesError, UnsupportedError
 from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.models import LAYERS, facts_of, is_legacy, names_of
 from ms_tune.job import Job
+from ms_tune.records import Any
 from ms_tune.text import Message, msg
 
 MODEL = "model.model_config"

@@ -9,7 +9,6 @@ that would change the behaviour of a layer are not run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from ms_tune.diagnostics import Severity
 from ms_tune.dialects import MINDFORMERS, LayerPlan, LayerSpec
@@ -21,7 +20,7 @@ from ms_tune.dryrun.shrink.mindformers_data import MODEL
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, TooFewLayersError, UncutLayersError, UnsupportedError
 from ms_tune.facts.models import LAYERS, ValueOrigin, is_legacy
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
 

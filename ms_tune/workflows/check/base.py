@@ -6,13 +6,12 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 from ms_tune.diagnostics import KeyPath
 from ms_tune.dryrun.prepare import LoadedConfig
 from ms_tune.errors import ConfigError, MsTuneError, UsageError, reason_of
 from ms_tune.estimate.memory import Estimate, Outlook
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.source.yaml import MAX_BYTES, MISSING, decode, source_of
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit

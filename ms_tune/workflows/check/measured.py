@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 from ms_tune.dryrun.request import Setting
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.fit.job import FOLDER, PlannedJob, lists_of_plan, read_present_plan, table_name
 from ms_tune.planning.table import PlanLists, cells_of, plan_of
-from ms_tune.records import Record
+from ms_tune.records import Any, Record
 from ms_tune.text import msg
 from ms_tune.units import short_gib
 from ms_tune.workflows.check.advice import changed_settings
