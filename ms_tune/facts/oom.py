@@ -18,7 +18,7 @@ from ms_tune.units import GIB, KIB, MIB
 
 _UNITS = {"K": KIB, "M": MIB, "G": GIB, "T": 1024**4, "P": 1024**5, "E": 1024**6}
 _NAMES = re.compile(r"\{(wanted|free|used|held|cached|limit|allowed|event|total|unused)(\d?)\}")
-_SIZE = r"(?P<NAME>(?!0x)\d{1,18}(?:\.\d{1,4})?(?: ?(?:[KMGTPE]i?B?|kB|bytes|B)\b)?)"
+_SIZE = r"(?P<NAME>(?!0x)\d{1,18}(?:\.\d{1,6})?(?: ?(?:[KMGTPE]i?B?|kB|bytes|B)\b)?)"
 _SIZE_PARTS = re.compile(r"([\d.]+) ?([a-zA-Z]?)")
 
 

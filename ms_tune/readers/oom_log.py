@@ -150,10 +150,10 @@ class MemoryFailure(Record):
         if self.said_cause is not None:
             return self.said_cause
         wanted, outside, available = self.wanted_bytes, self.outside_bytes, self.available_bytes
-        limit = self.limit_bytes or 0
+        limit = self.allowed_bytes or self.limit_bytes or 0
         if wanted is not None and limit and wanted * 2 > limit:
             return Cause.TOO_LARGE
-        if outside is not None and (outside > _OTHERS or (limit and outside * 2 > limit)):
+        if outside is not None and not self.allowed_bytes and (outside > _OTHERS or (limit and outside * 2 > limit)):
             return Cause.OTHERS
         if self.used_share is not None and self.used_share > _FULL:
             return Cause.FULL

@@ -95,6 +95,9 @@ SHORT = npu("2.00 GiB", "32.00 GiB", "29.00 GiB", "0.50 GiB", "29.75 GiB")
         (npu("4.00 MiB", "4.00 GiB", "0.50 GiB", "0.25 GiB", "0.75 GiB"), "others", 3.0, 0),
         # a fraction that the user set leaves 0.25 GiB of the free memory
         (cuda("2.00 GiB", "80.00 GiB", "75.00 GiB", "3.00 GiB", "0.75 GiB", "76.00 GiB allowed; "), "shortage", 1.25, 1.0),
+        # the fraction is the limit, however much others use
+        (cuda("2.00 MiB", "80.00 GiB", "0.875 GiB", "60.00 GiB", "0.0625 GiB", "1.00 GiB allowed; "), "fragmentation", 19.0625, 0),
+        ("Out of memory error on GPU 0. Cannot allocate 2.50GB memory on GPU 0, 21.00GB memory has been allocated and available memory is only 1.75GB.", "shortage", None, 0.75),
         # Windows: more reserved than the device has
         (cuda("1.00 GiB", "12.00 GiB", "16.00 GiB", "0 bytes", "0.50 GiB"), "full", 0, 0.5),
         (
@@ -198,6 +201,8 @@ def test_every_figure_of_a_message(tmp_path: Path) -> None:
         ("Allocation_Failure(EI0007): Failed to allocate resource[qp] with info [aicpu rank:7]. Reason: Memory resources are exhausted.", "hccl", "not-memory", None, "qp"),
         ("Device memory isn't enough and alloc failed, actor name: kernel_graph_0, alloc size:4101", "mindspore", "unknown", 4101, "kernel_graph_0"),
         ("AllocDeviceMemByEagerFree failed, alloc_size : 0.", "mindspore", "unknown", None, ""),
+        ("[PID: 1] 2026-06-04 Insufficient_Stream_Resources(EL0009): The stream resources are insufficient.", "driver", "not-memory", None, ""),
+        ("rtStreamWaitEvent execution failed, reason=resource alloc fail[FUNC:FuncErrorReason]", "driver", "not-memory", None, ""),
         ("NPU out of memory. Tried to allocate more than 1EB memory.", "torch_npu", "not-memory", None, ""),
         ("CUDA out of memory. Tried to allocate more than 1EB memory.", "torch", "not-memory", None, ""),
         ("RuntimeError: CUDA error: out of memory", "cuda", "unknown", None, ""),
