@@ -2,7 +2,7 @@
 
 ``python benchmarks/advice.py SEED COUNT [FAMILY ...]`` draws jobs from the packaged templates with other layers, sequence lengths,
 splits and recomputation, each on the largest device whose memory it exceeds (about a minute a job). A line has the job, the
-suggestion, and the verdict about the changed config. The first job of every ten is ``examples/out_of_memory.yaml`` with other layers.
+suggestion, and the verdict about the changed config. Families take turns; ``example`` is ``examples/out_of_memory.yaml``.
 """
 
 from __future__ import annotations
