@@ -227,6 +227,7 @@ class Pipeline(Record):
     stages: int = 1  # pipeline stages
     chunks: int = 1  # chunks per stage
     micro_batches: int = 1  # micro-batches per step, from the config
+    splits: int = 1  # parts of each sequence, that follow each other through the stages (SeqPipe)
 
     @classmethod
     def of_megatron(cls, stages: int, chunks: int, micro_batches: int) -> Pipeline:
@@ -234,7 +235,13 @@ class Pipeline(Record):
         return cls(Schedule.INTERLEAVED_FULL_WARM_UP, stages, chunks, micro_batches)
 
     def in_flight(self, stage: int) -> tuple[int, ...] | None:
-        """Return the largest number of micro-batches in flight on a stage, per chunk; None if unknown."""
+        """Return the largest number of micro-batches in flight on a stage, per chunk; None if unknown.
+
+        With split sequences, ``SeqpipeScheduler`` of MindSpore warms up with ``stages - 1 - stage + splits - 1`` parts.
+        """
+        if self.schedule is None and self.chunks == 1 < self.splits:
+            parts = min(self.stages - stage + self.splits - 1, self.micro_batches * self.splits)
+            return (-(-parts // self.splits),)
         if self.schedule is None:
             return None
         return in_flight_per_chunk(self.schedule, stage, self.stages, self.chunks, self.micro_batches)

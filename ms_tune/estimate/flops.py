@@ -56,18 +56,27 @@ def head_flops(widths: Widths) -> int:
     return 2 * widths.hidden * widths.vocabulary
 
 
+def layer_parameters(widths: Widths, tensor: int, expert: int, *, experts: bool) -> int:
+    """Return the weights of one layer's matrices on a TP and EP rank; each expert is whole on its rank."""
+    products, hidden = 2 + widths.gated, widths.hidden
+    inner = widths.shared if experts else widths.feed_forward
+    own = (_attention_weights(widths) + products * hidden * inner) // tensor
+    return own + (widths.experts * products * hidden * widths.expert // expert if experts else 0)
+
+
 def _attention_flops(widths: Widths) -> int:
+    return 2 * _attention_weights(widths) + score_flops(widths)
+
+
+def _attention_weights(widths: Widths) -> int:
     one, hidden = widths.attention, widths.hidden
     wide = one.heads * one.head
     weights = one.heads * one.value * hidden  # of the output projection
     weights += one.query_rank * (hidden + wide) if one.query_rank else hidden * wide
     if one.key_rank:
         weights += hidden * (one.key_rank + one.rotary)
-        weights += one.key_rank * one.heads * (one.head - one.rotary + one.value)
-    else:
-        weights += hidden * one.groups * (one.head + one.value)
-    scores = widths.tokens * one.heads * (one.head + one.value)
-    return 2 * (weights + scores)
+        return weights + one.key_rank * one.heads * (one.head - one.rotary + one.value)
+    return weights + hidden * one.groups * (one.head + one.value)
 
 
 def score_flops(widths: Widths) -> int:

@@ -85,6 +85,11 @@ class MegatronModel:
         return found
 
 
+# Lowest and highest ratio to peaks on NPUs that MindSpeed-LLM publishes with its tests (``tests/**/baseline*``), with a margin;
+# buffers of experts are not modelled.
+PROGRAM_RATIOS, EXPERT_PROGRAM_RATIOS = (0.75, 1.5), (0.75, 2.5)
+
+
 class LoraAdapter(Record):
     """The low-rank matrices that LoRA adds to projections."""
 
@@ -119,7 +124,7 @@ def megatron_stage(
         for chunk, flying in zip(stage.chunks, in_flight, strict=True)
         for layer in chunk.layers
     ]
-    logits = logits_bytes(widths, share, in_place=True) if stage.number == stage.stages - 1 else 0
+    logits = logits_bytes(widths, share) if stage.number == stage.stages - 1 else 0
     lasting, step = _persistent_bytes(config, stage, options)
     found = estimate_stage(stage.number, stage.layers, lasting, layers, logits)
     # Optimizer state that is swapped in comes when activations are gone.

@@ -8,18 +8,124 @@ array in a gather or a scatter, twice that in a reduction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 
-from ms_tune.estimate.flops import Attention, Widths
-from ms_tune.estimate.static import StaticMemory
+from ms_tune.dialects.job_parts import DType
+from ms_tune.enums import Dialect
+from ms_tune.estimate.flops import Attention, Widths, layer_parameters, positive_size
+from ms_tune.estimate.static import StaticMemory, has_query_norm, parameter_dtype
+from ms_tune.facts.models import ModelConfig
 from ms_tune.records import Record
 from ms_tune.verdict.limit import Limit
 
 _HALF = 2  # bytes of one activation value
 _SOFTMAX = 64  # bytes that flash attention keeps per token and head: two arrays of eight float32
-_LOGITS = 12  # bytes per token and vocabulary entry: logits, their float32 copy, their gradient
-_LOGITS_IN_PLACE = 6  # the same if the copy becomes the gradient (Megatron-LM ``tensor_parallel/cross_entropy.py``)
+_LOGITS_IN_PLACE = (
+    6  # logits and their copy, which becomes the gradient (Megatron-LM ``tensor_parallel/cross_entropy.py``)
+)
+
+
+class KeptBytes(Record):
+    """Bytes per token that one kind of graph keeps of a layer until its backward pass, by the width that they multiply.
+
+    Read block by block from traces of MindSpore 2.9.0 (docs/accuracy.md); the same operators in another order keep the same.
+    """
+
+    logits: int  # vocabulary entries, once per job
+    more_logits: int  # the same for each further prediction (MTP)
+    hidden: int  # norms, and sums between layers; sequence parallelism splits them
+    queries: int  # heads x width: queries in their layouts, the output of attention
+    inner: int  # inner width of a feed-forward block with a gate
+    routed: int  # the same of routed experts
+    keys: int = 0  # key-value heads x width of a key and a value
+    normed: int = 0  # heads x width of queries, and of keys, if they have norms
+    latent_queries: int = 4  # heads x width of a key, of latent attention
+    latent_values: int = 6  # heads x width of a value, likewise
+    ranks: int = 4  # ranks of its queries and keys
+    sent: int = 4  # hidden size x chosen experts
+    router: int = 0  # hidden size, of a layer with experts
+    whole: int = 0  # hidden size: inputs of projections, which sequence parallelism gathers
+    gathered: int = 0  # the same, if their parts are kept, too
+    casts: int = 0  # parameters of a layer, if they are cast or gathered
+    head: int = 0  # those of the head, likewise, for each prediction
+    working: int = 0  # parameters of a layer during its backward pass: whole weights and gradients of sharded ones
+    again_logits: int = 0  # less vocabulary entries of a further prediction if it is recomputed
+    gathered_logits: int = 0  # vocabulary entries on all ranks of a sequence, with CP
+    mask: int = 1  # sequence length, squared, once per job
+    entry: int = 2  # hidden size: the input of a recomputed layer
+    whole_input: bool = False  # a recomputed layer keeps its input whole on each TP rank
+    regathered: int = 2  # parameters of a recomputed layer, if ranks shard them
+    # Parameters of a stage of several: whole weights and gradients, until all micro-batches have passed.
+    pipelined: int = 0
+    # Lowest and highest ratio of simulated peaks to estimates (docs/accuracy.md), with a margin at both ends.
+    ratios: tuple[float, float] = (0.92, 1.12)
+    holds_attention: bool = False  # a recomputed layer with experts on several ranks keeps its attention once more
+
+    def in_pipeline(self) -> KeptBytes:
+        """Return the same for a stage of several: weights that are whole already are not gathered for a layer."""
+        return self._replace(head=0, working=0) if self.pipelined else self
+
+
+MINDSPEED_GRAPH = KeptBytes(14, 6, 8, 8, 6, 6, whole=4, whole_input=True, ratios=(0.95, 1.1))
+DYNAMIC_GRAPH = KeptBytes(
+    18, 6, 8, 10, 8, 8, keys=4, router=4, gathered=4, head=2, mask=2, working=10, pipelined=6, holds_attention=True
+)
+STATIC_GRAPH = KeptBytes(
+    16,
+    16,
+    8,
+    6,
+    8,
+    6,
+    again_logits=4,
+    whole=4,
+    keys=2,
+    normed=4,
+    ranks=6,
+    sent=8,
+    router=4,
+    casts=2,
+    head=2,
+    mask=4,
+    gathered_logits=4,
+)
+LEGACY_GRAPH = KeptBytes(12, 8, 4, 6, 8, 8, whole=4, keys=2, casts=2, head=2, mask=3, regathered=4)
+
+
+def graph_of(model: ModelConfig, dialect: Dialect, tensor: int, *, shards: bool) -> KeptBytes:
+    """Return what the graph of a model's network keeps; ``shards``: ranks with the same weights shard them."""
+    if dialect is Dialect.MINDSPEED_MS:
+        return MINDSPEED_GRAPH
+    if dialect is Dialect.MINDFORMERS_PYNATIVE:  # with TP, the loss keeps no logits in the parameters' format
+        less = _HALF if tensor > 1 else 0
+        graph = DYNAMIC_GRAPH._replace(logits=DYNAMIC_GRAPH.logits - less, more_logits=DYNAMIC_GRAPH.more_logits - less)
+        return graph if shards else graph._replace(head=0, working=0, pipelined=0)
+    graph = STATIC_GRAPH
+    if model.facts.legacy:  # a reduction over TP ranks separates the cast of a norm's input, which is kept then
+        graph = LEGACY_GRAPH._replace(hidden=8 if tensor > 1 else LEGACY_GRAPH.hidden)
+    graph = graph if has_query_norm(model) else graph._replace(normed=0)
+    if model.value("use_attn_mask_compression") is True:
+        graph = graph._replace(mask=0)
+    if (
+        not model.facts.legacy and model.value("fp32_residual_connection") is True
+    ):  # sums and inner products are float32
+        graph = graph._replace(inner=14, entry=4)
+    if positive_size(model, "num_moe_experts"):
+        graph = graph._replace(ratios=(0.9, 1.2))
+    other = shards or parameter_dtype(model) is DType.FLOAT32
+    return graph if other else graph._replace(casts=0, head=0)
+
+
+def lasting_bytes(theory: Mapping[str, int], model: ModelConfig, dialect: Dialect) -> int:
+    """Return the persistent bytes of a framework's sizes; if they have no gradients, these are whole.
+
+    They are float32 in the dynamic graph, else in the format of the weights.
+    """
+    times = 1
+    if dialect is Dialect.MINDFORMERS_PYNATIVE:
+        times = DType.FLOAT32.bytes // parameter_dtype(model).bytes
+    return sum(theory.values()) + (0 if "gradients" in theory else times * theory.get("weights", 0))
 
 
 class RankShare(Record):
@@ -42,15 +148,31 @@ class Activations(Record):
 
     none: int
     full: int
+    working: int = 0  # during its backward pass, in addition
+    held: int = 0  # after it, until its next forward pass, if it is recomputed
+    parameters: int = 0  # number of its weights on a rank
+    once: int = 0  # whatever the number of micro-batches, if it is not recomputed
 
 
-def layer_activations(widths: Widths, share: RankShare, *, experts: bool) -> Activations:
+def layer_activations(widths: Widths, share: RankShare, graph: KeptBytes, *, experts: bool) -> Activations:
     """Return the activations of a layer without and with full recomputation."""
-    between, one = _HALF * share.tokens * widths.hidden, widths.attention
-    kept = 2 * between + 2 * between // share.between
-    kept += _attention_bytes(share, one, one.heads * (one.head + 2 * one.value))
-    kept += _feed_forward_bytes(widths, share, 4 if widths.gated else 2, experts=experts)
-    return Activations(kept, between // share.between)
+    row, one = share.tokens * widths.hidden, widths.attention
+    kept = graph.hidden * row // share.between + (graph.whole + (graph.gathered if share.between > 1 else 0)) * row
+    of_heads = (graph.queries + graph.normed) * one.head * one.heads + graph.normed * one.head * one.groups
+    of_heads += graph.keys * one.groups * (one.head + one.value)
+    if one.key_rank:
+        of_heads = one.heads * (graph.latent_queries * one.head + graph.latent_values * one.value)
+        kept += graph.ranks * share.tokens * (one.query_rank + one.key_rank) // share.between
+    kept += share.tokens * (of_heads + _SOFTMAX * one.heads) // share.tensor
+    kept += graph.router * row // share.between if experts else 0
+    held = kept if experts and graph.holds_attention and share.expert > 1 else 0
+    inner = graph.inner * (widths.shared if experts else widths.feed_forward)
+    inner += graph.routed * widths.chosen * widths.expert if experts else 0
+    kept += share.tokens * inner // (1 if widths.gated else 2) // share.tensor
+    kept += graph.sent * row * widths.chosen // share.between if experts else 0
+    parameters = layer_parameters(widths, share.tensor, share.expert, experts=experts)
+    full = graph.entry * row // (1 if graph.whole_input else share.between)
+    return Activations(kept, full, graph.working * parameters, held, parameters, graph.casts * parameters)
 
 
 def megatron_activations(
@@ -86,9 +208,22 @@ def _feed_forward_bytes(widths: Widths, share: RankShare, times: int, *, experts
     return _HALF * share.tokens * inner * times // share.tensor + sent
 
 
-def logits_bytes(widths: Widths, share: RankShare, *, in_place: bool = False) -> int:
-    """Return the bytes that the loss needs at the end of the last forward pass."""
-    return (_LOGITS_IN_PLACE if in_place else _LOGITS) * share.tokens * widths.vocabulary // share.tensor
+def logits_bytes(widths: Widths, share: RankShare, each: int = _LOGITS_IN_PLACE) -> int:
+    """Return the bytes that the loss needs at the end of the last forward pass, with ``each`` per token and vocabulary entry."""
+    return each * share.tokens * widths.vocabulary // share.tensor
+
+
+def head_bytes(widths: Widths, share: RankShare, graph: KeptBytes, predictions: int, *, again: bool = False) -> int:
+    """Return the bytes at the beginning of the last backward pass: of the loss, and of the head's weight in another form.
+
+    ``again``: the layers of further predictions are recomputed.
+    """
+    more = graph.more_logits - (graph.again_logits if again else 0)
+    logits = logits_bytes(widths, share, graph.logits + predictions * more)
+    weights = widths.hidden * widths.vocabulary // share.tensor
+    if share.context > 1 and not share.sequence:  # the static graph gathers those of all ranks that share a sequence
+        logits += graph.gathered_logits * share.tokens * share.context * widths.vocabulary
+    return logits + graph.head * (1 + predictions) * weights
 
 
 def layer_sent_bytes(widths: Widths, share: RankShare, *, experts: bool, again: bool) -> int:
@@ -115,12 +250,6 @@ def p2p_bytes(widths: Widths, share: RankShare) -> int:
 
 def _ring_share(size: int, ranks: int) -> int:
     return size * (ranks - 1) // ranks
-
-
-# Ratio of simulated peaks to these estimates for the same jobs (docs/check.md), with a small margin at both ends.
-_LOWEST, _LOWEST_STATIC, _HIGHEST, _HIGHEST_WITH_EXPERTS = 0.95, 0.9, 1.5, 2.5
-# The same for peaks on NPUs that MindSpeed-LLM publishes with its tests (``tests/**/baseline*``).
-_LOWEST_PROGRAM = 0.75
 
 
 class Outlook(str, Enum):
@@ -154,10 +283,8 @@ class Estimate(Record):
     stages: tuple[StageEstimate, ...]  # the stages, in order
     limit: Limit  # usable device memory of a stage
     reserve_bytes: int  # the reserved part of it
-    experts: bool = False  # layers have experts, whose buffers are not modelled
-    static: bool = False  # MindFormers' static graph, whose gathered weights are not all alive at once
-    program: bool = False  # a program of MindSpeed-LLM
-    shorter: bool = False  # samples may be shorter than the sequence length of the estimate
+    ratios: tuple[float, float]  # lowest and highest ratio of peaks to estimates of such jobs
+    less: bool = False  # activations may be smaller: samples may be shorter, or swap frees some of them
 
     @property
     def fullest(self) -> StageEstimate:
@@ -171,11 +298,15 @@ class Estimate(Record):
 
     @property
     def ratio_range(self) -> tuple[float, float]:
-        """Return the lowest and highest ratio of simulated peaks to estimates of such jobs."""
-        lowest = _LOWEST_STATIC if self.static else _LOWEST_PROGRAM if self.program else _LOWEST
-        if self.shorter:
-            lowest = min(lowest, self.fullest.lasting_bytes / self.fullest.peak_bytes)
-        return lowest, _HIGHEST_WITH_EXPERTS if self.experts else _HIGHEST
+        """Return the lowest and highest ratio of the real peak to the estimate."""
+        low, high = self.ratios
+        return (min(low, self.fullest.lasting_bytes / self.fullest.peak_bytes), high) if self.less else (low, high)
+
+    @property
+    def range_bytes(self) -> tuple[int, int]:
+        """Return the lowest and highest peak of the fullest stage that the estimate allows."""
+        low, high = self.ratio_range
+        return round(low * self.fullest.peak_bytes), round(high * self.fullest.peak_bytes)
 
     @property
     def outlook(self) -> Outlook:
@@ -196,20 +327,22 @@ class LiveLayers(Record):
 
 
 def estimate_stage(number: int, layers: int, lasting: int, groups: Iterable[LiveLayers], logits: int) -> StageEstimate:
-    """Estimate a stage: persistent memory, activations in flight, and the transient of a recomputed layer or the loss."""
-    kept = again = recomputed = 0
+    """Estimate a stage: persistent memory, activations in flight, and the transient of a layer's backward pass or the loss."""
+    kept = again = recomputed = held = 0
     for one in groups:
-        kept += one.layers * one.in_flight * (one.activations.full if one.full else one.activations.none)
-        again = max(again, one.activations.none if one.full else 0)
+        each = one.activations
+        kept += one.layers * (one.in_flight * each.full if one.full else one.in_flight * each.none + each.once)
+        again = max(again, each.working + (each.none + each.once if one.full else 0))
+        held += one.layers * each.held if one.full else 0
         recomputed += one.layers if one.full else 0
-    return StageEstimate(number, layers, recomputed, lasting, kept, max(again, logits))
+    return StageEstimate(number, layers, min(recomputed, layers), lasting, kept, max(again + held, logits))
 
 
 def with_static_weights(stage: StageEstimate, memory: StaticMemory) -> StageEstimate:
     """Return a stage of a static graph: with whole weights in the forward pass, or with all gradients after the backward pass.
 
-    Compared with traces of MindSpore 2.9 (docs/accuracy.md): whole weights stay until the backward pass; without
-    accumulation, gradients come when activations go.
+    Compared with traces of MindSpore 2.9 (docs/accuracy.md): whole weights stay until the backward pass; gradients come
+    when activations go, and the optimizer's step copies them.
     """
-    transient = max(stage.transient_bytes + memory.gathered, memory.gradients - stage.activation_bytes)
+    transient = max(stage.transient_bytes + memory.gathered, memory.step - stage.activation_bytes)
     return stage._replace(lasting_bytes=stage.lasting_bytes + memory.accumulated, transient_bytes=transient)

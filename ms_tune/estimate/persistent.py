@@ -35,6 +35,7 @@ class WeightBytes(Record):
     experts: bool = False  # belongs to routed experts
     ways: int = 1  # number of ranks over which it is already split
     trained: bool = True  # has optimizer state, and can be sharded
+    whole: bool = False  # ranks with the same weights do not shard it
 
     @property
     def size(self) -> int:
@@ -124,7 +125,7 @@ def _shard_count(weight: WeightBytes, sharing: StaticSharing) -> int:
     same = sharing.ranks // weight.ways
     parts = min(same, sharing.most or same)
     small = weight.size * weight.ways * weight.dtype.bytes < sharing.threshold
-    return 1 if small or not sharing.shares or weight.rows % parts else parts
+    return 1 if small or weight.whole or not sharing.shares or weight.rows % parts else parts
 
 
 def stage_weights(config: TrainingConfig, stage: Stage) -> Iterator[WeightBytes]:

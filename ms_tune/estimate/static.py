@@ -7,7 +7,7 @@ These are legacy networks, unusual settings, and fine-tuning with LoRA. Sources,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ms_tune.dialects.job_parts import (
     DType,
@@ -22,7 +22,7 @@ from ms_tune.dialects.job_parts import (
     TrainingConfig,
 )
 from ms_tune.dialects.mindformers.read import Adapter, read_adapter
-from ms_tune.dialects.stage import Stage
+from ms_tune.dialects.stage import Stage, StageLayer
 from ms_tune.estimate.flops import Widths
 from ms_tune.estimate.persistent import (
     StaticSharing,
@@ -48,10 +48,15 @@ class StaticModel(Record):
     def model_weights(self, stage: Stage) -> Iterator[WeightBytes]:
         """Yield the model's own weights on one rank of a stage."""
         config = self._training()
-        vocabulary = config.shape.vocab_size // self.tensor
-        for weight in stage_weights(config, stage):
-            whole = self.whole_vocabulary and weight.rows == vocabulary and weight.columns == config.shape.hidden_size
-            yield weight._replace(rows=config.shape.vocab_size, ways=1) if whole else weight
+        vocabulary, shape = config.shape.vocab_size // self.tensor, config.shape
+        # The embedding comes first; Llama's is sharded only with this key (``LlamaEmbedding``).
+        whole = (
+            stage.chunks[0].embedding and self.model.facts.legacy and self.model.value("parallel_optimizer") is False
+        )
+        for number, weight in enumerate(stage_weights(config, stage)):
+            copied = self.whole_vocabulary and weight.rows == vocabulary and weight.columns == shape.hidden_size
+            rows, ways = (shape.vocab_size, 1) if copied else (weight.rows, weight.ways)
+            yield weight._replace(rows=rows, ways=ways, whole=whole and number == 0)
 
     def weights(self, stage: Stage) -> Iterator[WeightBytes]:
         """Yield the weights of one rank of a stage; with LoRA, the model's own are frozen and those of the adapter follow."""
@@ -66,11 +71,9 @@ class StaticModel(Record):
                 yield from _adapter_weights(weight, config.shape, adapter)
 
     def _training(self) -> TrainingConfig:
-        model = self.model
-        written = map(model.value, names_of("params_dtype"))
-        dtype = next((DType(one) for one in written if one in tuple(DType)), DType.FLOAT32)
+        dtype = parameter_dtype(self.model)
         return TrainingConfig(
-            _shape_of(model, self.widths),
+            _shape_of(self.model, self.widths),
             Parallelism(self.tensor, 1, 1, self.expert, None, sequence=False),
             MicroBatches(1, 1),
             Precision(dtype, mixed=False, gradients=dtype, norm=DType.FLOAT32),
@@ -84,8 +87,9 @@ class StaticMemory(Record):
     weights: int
     optimizer: int  # Adam's state
     gradients: int  # of trained weights, as sharded as they are
+    step: int  # copies of gradients, and of the largest weight, during the optimizer's step
     accumulated: int  # gradients summed over micro-batches; 0 without pipeline stages
-    gathered: int  # whole weights, gathered from the ranks that shard them
+    gathered: int  # whole weights of recomputed layers, gathered from the ranks that shard them
 
 
 def estimate_static_memory(
@@ -102,8 +106,46 @@ def estimate_static_memory(
     if stage.stages > 1:
         accumulated = gradients if shards_sums else sum(one.size * one.dtype.bytes for one in trained)
     whole = shard_weights(weights, sharing)
-    gathered = gathered_bytes(weights, sharing)
-    return StaticMemory(whole["weights"], whole["optimizer_state"], gradients, accumulated, gathered)
+    # Forward passes of later micro-batches need the embedding again.
+    chunks = tuple(
+        chunk._replace(
+            layers=tuple(filter(_is_recomputed, chunk.layers)),
+            embedding=chunk.embedding and stage.stages > 1,
+            head=False,
+        )
+        for chunk in stage.chunks
+    )
+    again = job.weights(stage._replace(chunks=chunks))
+    if not job.model.facts.legacy:  # cast before they are gathered
+        again = (one._replace(dtype=DType.BFLOAT16) if one.columns > 1 else one for one in again)
+    gathered = gathered_bytes(again, sharing)
+    return StaticMemory(
+        whole["weights"], whole["optimizer_state"], gradients, _step_bytes(job, trained, sharing), accumulated, gathered
+    )
+
+
+def _step_bytes(job: StaticModel, trained: Sequence[WeightBytes], sharing: StaticSharing) -> int:
+    # Clipping copies all gradients, in float32; the last weight's update adds three more of its size. Legacy networks fuse
+    # these operators: there a reduction over several ranks copies the gradients.
+    if job.model.facts.legacy:
+        return (2 if sharing.ranks > 1 else 1) * shard_weights(trained, sharing)["weights"]
+    sizes = [shard_weights([one._replace(dtype=DType.FLOAT32)], sharing)["weights"] for one in trained]
+    return 2 * sum(sizes) + 3 * max(sizes, default=0)
+
+
+def _is_recomputed(layer: StageLayer) -> bool:
+    return layer.full
+
+
+def parameter_dtype(model: ModelConfig) -> DType:
+    """Return the number format of a model's parameters, under any of its names; float32 by default."""
+    written = map(model.value, names_of("params_dtype"))
+    return next((DType(one) for one in written if one in tuple(DType)), DType.FLOAT32)
+
+
+def has_query_norm(model: ModelConfig) -> bool:
+    """Return whether a model normalises queries and keys."""
+    return any(model.value(name) is True for name in ("use_qk_norm", "qk_layernorm"))
 
 
 def _shape_of(model: ModelConfig, widths: Widths) -> ModelShape:
@@ -137,7 +179,7 @@ def _shape_of(model: ModelConfig, widths: Widths) -> ModelShape:
         output_bias=biases or is_on("attn_proj_has_bias", "has_bias"),
         mlp_bias=biases,
         flash_attention=True,
-        qk_norm=is_on("use_qk_norm", "qk_layernorm"),
+        qk_norm=has_query_norm(model),
         sandwich_norm=is_on("post_self_attn_layernorm") and is_on("post_mlp_layernorm"),
         latent=latent,
         experts=experts,

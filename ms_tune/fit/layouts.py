@@ -10,6 +10,7 @@ from ms_tune.dryrun.prepare import LoadedConfig
 from ms_tune.dryrun.request import PreparedRun, Setting
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.enums import Dialect
+from ms_tune.estimate.memory import KeptBytes, graph_of
 from ms_tune.facts.query import load
 from ms_tune.fit.job import layer_offsets, write_lists
 from ms_tune.normalize.sapp_lists import SappLists
@@ -77,6 +78,21 @@ def _split_key(key: str) -> KeyPath:
 def is_sequence_parallel(loaded: LoadedConfig) -> bool:
     """Return whether activations between layers are split over the TP ranks."""
     return loaded.source.get(layout_keys(loaded.dialect).sequence, False) is True
+
+
+def shards_weights(loaded: LoadedConfig, layout: Layout) -> bool:
+    """Return whether ranks with the same weights shard them: always in the dynamic graph."""
+    key = layout_keys(loaded.dialect).sharded
+    chosen = loaded.dialect is Dialect.MINDFORMERS_PYNATIVE or (key is not None and loaded.source.get(key) is True)
+    return chosen and layout.data * layout.context > 1
+
+
+def graph_of_layout(loaded: LoadedConfig, layout: Layout) -> KeptBytes:
+    """Return what the graph of a config's network keeps in a layout."""
+    shards = shards_weights(loaded, layout)
+    graph = graph_of(loaded.job.model, loaded.dialect, layout.tensor, shards=shards)
+    # What the exchange of keys and values with CP needs is not modelled.
+    return graph if layout.context == 1 else graph._replace(ratios=(0.75, 1.5))
 
 
 def can_accumulate(dialect: Dialect, layout: Layout) -> bool:

@@ -16,6 +16,7 @@ from ms_tune.estimate.flops import require_widths
 from ms_tune.estimate.memory import (
     Activations,
     RankShare,
+    lasting_bytes,
     layer_activations,
     layer_sent_bytes,
     logits_bytes,
@@ -25,7 +26,7 @@ from ms_tune.estimate.memory import (
 from ms_tune.fit.calibration_runs import count_job_layers
 from ms_tune.fit.costs import relative_costs
 from ms_tune.fit.job import PlannedJob
-from ms_tune.fit.layouts import can_accumulate, is_sequence_parallel, split_evenly, with_layout
+from ms_tune.fit.layouts import can_accumulate, graph_of_layout, is_sequence_parallel, split_evenly, with_layout
 from ms_tune.planning.costs import PassGraph, graph_of
 from ms_tune.planning.layouts import Layout
 from ms_tune.planning.schedule import Schedule, in_flight_per_chunk, why_refused
@@ -141,7 +142,6 @@ class _LayoutRanker:
     def __init__(self, job: PlannedJob, loaded: LoadedConfig, limit_bytes: int) -> None:
         model = job.loaded.job.model
         widths = require_widths(model)
-        self._heads = 1 + model.mtp_layers  # each additional predicted token has its own logits
         self._job, self._loaded, self._limit, self._widths = job, loaded, limit_bytes, widths
         costs = relative_costs(job)
         self._head = costs.head
@@ -192,9 +192,7 @@ class _LayoutRanker:
             raise UnsupportedError(msg("layouts.refused.unknown"))
         runs = [asked.get(stage, asked[min(1, stages - 1)]) for stage in range(stages)]
         self._schedules.setdefault(False, runs[0].pipeline.schedule or Schedule.ONE_FORWARD_ONE_BACKWARD)
-        lasting = tuple(
-            sum(run.theory.values()) + (0 if "gradients" in run.theory else run.theory["weights"]) for run in runs
-        )
+        lasting = tuple(lasting_bytes(run.theory, loaded.job.model, loaded.dialect) for run in runs)
         makes = tuple(_count_makes(run) for run in runs)
         return _ReadLayout(
             lasting, tuple(run.layers for run in runs), makes, runs[0].theory["weights"], is_sequence_parallel(loaded)
@@ -220,7 +218,8 @@ class _LayoutRanker:
     def _layout_facts(
         self, layout: Layout, read: _ReadLayout, schedule: Schedule, placement: list[list[int]]
     ) -> LayoutFacts:
-        share = self._rank_share(layout, sequence=read.sequence)
+        share, model = self._rank_share(layout, sequence=read.sequence), self._loaded.job.model
+        graph = graph_of_layout(self._loaded, layout)
         stages, layers, in_flight = layout.pipeline, [], []
         for stage in range(stages):
             counts = [row[stage] for row in placement]
@@ -234,7 +233,7 @@ class _LayoutRanker:
         names = {make for one in read.layer_makes for make in one}
         activations = {
             make: layer_activations(
-                self._widths, share, experts=make is not LayerKind.DENSE and bool(self._widths.experts)
+                self._widths, share, graph, experts=make is not LayerKind.DENSE and bool(self._widths.experts)
             )
             for make in names
         }
@@ -244,7 +243,7 @@ class _LayoutRanker:
             activations,
             read.layer_makes,
             tuple(in_flight),
-            round(logits_bytes(self._widths, share) * self._heads),
+            logits_bytes(self._widths, share, graph.logits + graph.more_logits * model.mtp_layers),
             read.sequence,
         )
 

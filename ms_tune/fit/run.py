@@ -24,7 +24,7 @@ from ms_tune.fit.calibration_runs import (
 )
 from ms_tune.fit.costs import DENSE_UNITS, RelativeCosts, relative_costs, table_without_sizes
 from ms_tune.fit.job import PlannedJob, check_plannable, check_writable, lists_of_plan, read_job, read_present_plan
-from ms_tune.fit.layouts import is_sequence_parallel, layout_keys, read_layout
+from ms_tune.fit.layouts import graph_of_layout, is_sequence_parallel, layout_keys, read_layout
 from ms_tune.fit.measure import Probe, RunFigures, measure_probes
 from ms_tune.fit.measured import StageMeasurements
 from ms_tune.fit.result import CheckRun, ConfigFit, ConfigFitRequest
@@ -312,8 +312,9 @@ def _freed_by_sequence(job: PlannedJob, full: float, others: float) -> int:
         return 0
     layout = read_layout(job.loaded, job.first)
     tokens = widths.tokens * layout.size // layout.context
+    graph = graph_of_layout(job.loaded, layout)
     before, after = (
-        layer_activations(widths, RankShare(tokens, layout.tensor, sequence, layout.context), experts=False)
+        layer_activations(widths, RankShare(tokens, layout.tensor, sequence, layout.context), graph, experts=False)
         for sequence in (False, True)
     )
     return round(full * (before.full - after.full) + others * (before.none - after.none))

@@ -54,9 +54,11 @@ def _memory_sentence(overview: Overview) -> Message:
     found = overview.estimate
     if found is not None:
         peak, limit = found.fullest.peak_bytes, found.limit.bytes
-        sizes = {"peak": short_gib(peak), "limit": short_gib(limit), "over": short_gib(peak - limit)}
-        high = f"{found.ratio_range[1]:g}"
-        return msg(f"check.estimate.{found.outlook.value}", stage=found.fullest.stage, **sizes, high=high)
+        low, high = found.range_bytes
+        sizes = {"peak": peak, "low": low, "high": high, "limit": limit, "over": peak - limit}
+        shown = {name: short_gib(size) for name, size in sizes.items()}
+        shown["low"] = shown["low"].split()[0]  # its unit follows the highest one
+        return msg(f"check.estimate.{found.outlook.value}", stage=found.fullest.stage, **shown)
     return msg("check.estimate.none", reason=overview.no_estimate_because, hint=overview.no_estimate_hint)
 
 
@@ -347,6 +349,7 @@ def _estimate_json(found: Estimate) -> dict[str, object]:
         **record_json(found, "outlook", "reserve_bytes"),
         **record_json(found.fullest, "stage", "peak_bytes"),
         "limit_bytes": found.limit.bytes,
+        "range_bytes": found.range_bytes,
         "simulated_peaks_were": found.ratio_range,
         "stages": [{**stage._asdict(), "peak_bytes": stage.peak_bytes} for stage in found.stages],
     }

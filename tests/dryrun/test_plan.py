@@ -260,7 +260,8 @@ def test_micro_batches_in_flight_follow_from_the_stage(stage: int, flying: int) 
         ("1f1b", 6, "1", [(6, 4), (6, 3), (6, 2), (6, 1)]),  # ENABLE_LESS_MEM_VPP of MindSpore
         ("1f1b", 3, "", [None] * 4),  # MindSpore refuses it
         ("gpipe", 5, "", [(5, 5)] * 4),
-        ("seqpipe", 16, "", [None] * 4),
+        ("seqpipe", 16, "1", [(7, 4), (5, 4), (4, 3), (4, 1)]),
+        ("zero_bubble_v", 16, "", [None] * 4),
     ],
 )
 def test_an_interleaved_pipeline_holds_others_in_each_chunk(

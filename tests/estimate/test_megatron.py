@@ -116,9 +116,7 @@ def test_what_the_last_stage_holds(shards: int | None, ranks: int, expert_ranks:
     assert found.activation_bytes == 5 * (
         activations_of(WIDTHS, experts=False).none + activations_of(WIDTHS, experts=True).full
     )
-    assert found.transient_bytes == max(
-        activations_of(WIDTHS, experts=True).none, logits_bytes(WIDTHS, SHARE, in_place=True)
-    )
+    assert found.transient_bytes == max(activations_of(WIDTHS, experts=True).none, logits_bytes(WIDTHS, SHARE))
     assert (found.stage, found.layers, found.recomputed) == (1, 2, 1)
 
 
@@ -132,7 +130,7 @@ def test_only_the_last_stage_has_logits_and_each_chunk_its_own_micro_batches() -
     last = megatron_stage(
         job(), LAST._replace(chunks=(Chunk((StageLayer(3),), head=True),)), [1], FUSED._replace(fused=False)
     )
-    assert last.transient_bytes == logits_bytes(WIDTHS, SHARE, in_place=True)
+    assert last.transient_bytes == logits_bytes(WIDTHS, SHARE)
     assert last.activation_bytes == megatron_activations(WIDTHS, SHARE, experts=False, fused=False).none
 
 

@@ -68,9 +68,8 @@ def test_state_that_every_rank_holds_whole_can_be_shared_out(tmp_path: Path) -> 
 def test_tensor_parallel_ranks_can_split_the_sequence(tmp_path: Path) -> None:
     split = {"tensor_model_parallel_size": 2}
     assert "sequence" not in find_remedies(tmp_path, 4, {**split, "sequence_parallel": True}, {})
-    found = find_remedies(tmp_path, 4, {**split, "sequence_parallel": False}, {})
-    assert found["sequence"].freed_bytes > 0
-    assert found["sequence"].freed_bytes < 2048 * MIB
+    # This dialect keeps the whole input of a recomputed layer on every rank: with all layers recomputed, nothing is freed.
+    assert "sequence" not in find_remedies(tmp_path, 4, {**split, "sequence_parallel": False}, {})
 
 
 @pytest.mark.slow

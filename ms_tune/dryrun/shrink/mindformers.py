@@ -109,18 +109,22 @@ def prepare_mindformers(prepared: PreparedConfig, name: str, request: DryrunRequ
 
 
 def _pipeline_of(config: ConfigCopy, stages: int) -> Pipeline:
-    # Return the flow of micro-batches through the stages; schedules that cut sequences or backward passes are not supported.
+    # Return the flow of micro-batches through the stages. Schedules that split sequences or backward passes have no order here.
+    # With whole sequences, `SeqpipeScheduler` of MindSpore (pipeline_transformer/seqpipe_scheduler.cc) spreads the remainder over
+    # the rounds, as HyperParallel does.
     section = "parallel.pipeline_config."
     if stages == 1:
         return Pipeline()
     micro_batches = config.count("parallel_config.micro_batch_num", 1)
     if not config.get(section + "pipeline_interleave"):  # without it MindSpore ignores the scheduler
         return Pipeline(Schedule.ONE_FORWARD_ONE_BACKWARD, stages, 1, micro_batches)
-    named = config.get(section + "pipeline_scheduler") or "1f1b"
+    named = str(config.get(section + "pipeline_scheduler") or "1f1b")
+    splits = config.count("parallel_config.seq_split_num", 1) if named == "seqpipe" else 1
     less = os.environ.get("ENABLE_LESS_MEM_VPP") == "1"  # also applies to the child process
     interleaved = Schedule.INTERLEAVED_LESS_MEMORY if less else Schedule.INTERLEAVED
-    schedule = {"gpipe": Schedule.GPIPE, "1f1b": interleaved}.get(str(named))
-    return Pipeline(schedule, stages, config.count(f"{MODEL}.pp_interleave_num", 1), micro_batches)
+    known = {"gpipe": Schedule.GPIPE, "1f1b": interleaved, "seqpipe": Schedule.INTERLEAVED_SPREAD}
+    schedule = known.get(named) if splits == 1 else None
+    return Pipeline(schedule, stages, config.count(f"{MODEL}.pp_interleave_num", 1), micro_batches, splits)
 
 
 def _check_plan(plan: LayerPlan | None, source: SourceFile, *, shrunk: bool) -> tuple[Message, ...]:

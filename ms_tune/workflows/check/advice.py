@@ -27,11 +27,10 @@ from ms_tune.workflows.check.result import Suggestion, settings_text
 # How many times its estimate a stage may need in the verdict of a dryrun, with fragmentation: what stays for the whole step, and the
 # rest. No simulated job needed as much (docs/accuracy.md).
 _MARGINS = {
-    Dialect.MINDFORMERS: (1.35, 1.8),
-    Dialect.MINDFORMERS_PYNATIVE: (1.35, 2.1),
+    Dialect.MINDFORMERS: (1.35, 1.75),
+    Dialect.MINDFORMERS_PYNATIVE: (1.35, 1.75),
     Dialect.MINDSPEED_MS: (1.3, 1.3),
 }
-_MARGIN_WITH_EXPERTS = (2.8, 2.8)
 _WIDER = {"tensor": 8, "pipeline": 16}  # splits with more ranks, and their maximum; more TP ranks would leave a machine
 
 
@@ -69,7 +68,7 @@ class _Search:
 
     def __init__(self, job: PlannedJob, now: Estimate) -> None:
         self._job, self._now = job, now
-        self._margins = _MARGIN_WITH_EXPERTS if now.experts else _MARGINS[job.loaded.dialect]
+        self._margins = _MARGINS[job.loaded.dialect]
 
     def list_trials(self, *, alone: bool) -> Iterator[tuple[_Trial, bool]]:
         """Yield changed copies of the job, those that cost least first, and whether more layers may be recomputed in them."""

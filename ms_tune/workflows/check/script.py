@@ -26,7 +26,13 @@ from ms_tune.dryrun.prepare import limit_of_script
 from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Pipeline, Split
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode, SizeOrigin
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
-from ms_tune.estimate.megatron import LoraAdapter, MegatronOptions, megatron_stage
+from ms_tune.estimate.megatron import (
+    EXPERT_PROGRAM_RATIOS,
+    PROGRAM_RATIOS,
+    LoraAdapter,
+    MegatronOptions,
+    megatron_stage,
+)
 from ms_tune.estimate.memory import Estimate
 from ms_tune.job import ModelSizes, no_model_config
 from ms_tune.job.script import ScriptJob, TrainingJob
@@ -315,11 +321,8 @@ def estimate_arguments(
     limit, reserve = limit_of_script(request, split)
     if read.value("ai_framework") != "mindspore":
         limit = limit_of_torch(limit.device)
-    is_shorter = any(map(read.switch, _SHORTER))
-    estimate = Estimate(
-        tuple(stages), limit, reserve, experts=config.shape.experts is not None, program=True, shorter=is_shorter
-    )
-    return estimate, micro_batches
+    ratios = PROGRAM_RATIOS if config.shape.experts is None else EXPERT_PROGRAM_RATIOS
+    return Estimate(tuple(stages), limit, reserve, ratios, less=any(map(read.switch, _SHORTER))), micro_batches
 
 
 def _count_dualpipev(stage: int, stages: int, micro_batches: int) -> tuple[int, int]:
