@@ -13,7 +13,7 @@ from enum import Enum
 
 from ms_tune.dialects.job_parts import DType
 from ms_tune.enums import Dialect
-from ms_tune.estimate.flops import Attention, Widths, layer_parameters, positive_size
+from ms_tune.estimate.flops import Attention, Widths, layer_parameters
 from ms_tune.estimate.static import StaticMemory, has_query_norm, parameter_dtype
 from ms_tune.facts.models import ModelConfig
 from ms_tune.records import Record
@@ -72,23 +72,19 @@ DYNAMIC_GRAPH = KeptBytes(
     18, 6, 8, 10, 8, 8, keys=4, router=4, gathered=4, head=2, mask=2, working=10, pipelined=6, holds_attention=True
 )
 STATIC_GRAPH = KeptBytes(
-    16,
-    16,
-    8,
-    6,
-    8,
-    6,
+    *(16, 16, 8, 6, 8, 6),
     again_logits=4,
-    whole=4,
     keys=2,
     normed=4,
     ranks=6,
     sent=8,
     router=4,
+    whole=4,
     casts=2,
     head=2,
-    mask=4,
     gathered_logits=4,
+    mask=4,
+    ratios=(0.9, 1.2),
 )
 LEGACY_GRAPH = KeptBytes(12, 8, 4, 6, 8, 8, whole=4, keys=2, casts=2, head=2, mask=3, regathered=4)
 
@@ -111,8 +107,6 @@ def graph_of(model: ModelConfig, dialect: Dialect, tensor: int, *, shards: bool)
         not model.facts.legacy and model.value("fp32_residual_connection") is True
     ):  # sums and inner products are float32
         graph = graph._replace(inner=14, entry=4)
-    if positive_size(model, "num_moe_experts"):
-        graph = graph._replace(ratios=(0.9, 1.2))
     other = shards or parameter_dtype(model) is DType.FLOAT32
     return graph if other else graph._replace(casts=0, head=0)
 

@@ -57,7 +57,7 @@ def _memory_sentence(overview: Overview) -> Message:
         low, high = found.range_bytes
         sizes = {"peak": peak, "low": low, "high": high, "limit": limit, "over": peak - limit}
         shown = {name: short_gib(size) for name, size in sizes.items()}
-        shown["low"] = shown["low"].split()[0]  # its unit follows the highest one
+        shown |= {name: shown[name].split()[0] for name in ("low", "high")}  # in the unit of the estimate
         return msg(f"check.estimate.{found.outlook.value}", stage=found.fullest.stage, **shown)
     return msg("check.estimate.none", reason=overview.no_estimate_because, hint=overview.no_estimate_hint)
 

@@ -111,7 +111,9 @@ def test_what_is_sent_with_everything_split(again: bool, passes: int) -> None:  
 def test_logits_and_what_is_handed_on() -> None:
     assert logits_bytes(SMALL, SPLIT) == 6 * 12 * 11 // 4
     gathered = 4 * 3 * 12 * 11  # of three ranks that share the sequence
-    assert head_bytes(SMALL, SPLIT, STATIC_GRAPH, 1) == (16 + 12) * 12 * 11 // 4 + gathered + 2 * 2 * 8 * 11 // 4
+    cast = 2 * 2 * 8 * 11 // 4
+    assert head_bytes(SMALL, SPLIT, STATIC_GRAPH, 1, again=True) == (16 + 12) * 12 * 11 // 4 + cast
+    assert head_bytes(SMALL, COPIED, STATIC_GRAPH, 1) == 2 * 16 * 12 * 11 // 4 + gathered + cast
     assert p2p_bytes(SMALL, SPLIT) == 2 * ROW // 4
     assert p2p_bytes(SMALL, COPIED) == 2 * ROW
     assert RankShare(1, 2, sequence=False) == RankShare(1, 2, sequence=False, context=1, expert=1)
