@@ -24,6 +24,7 @@ TEXTS: dict[str, Text] = {text_id: lookup(text_id) for room in ROOMS for text_id
 CJK = re.compile("[\u4e00-\u9fff]")
 # Texts that need no translation: names, numbers and parameters.
 NEUTRAL = {
+    "check.change.set",
     "fit.alternative",
     "fit.why.and",
     "planning.file.at",
