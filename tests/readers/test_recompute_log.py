@@ -166,7 +166,8 @@ def test_the_logs_of_a_folder(tmp_path: Path) -> None:
         find_logs(tmp_path)
     (tmp_path / "train.log").touch()
     (tmp_path / "other.log.gz").touch()
-    assert find_logs(tmp_path) == [tmp_path / "train.log"]
+    (tmp_path / "other.txt").touch()
+    assert [file.name for file in find_logs(tmp_path)] == ["other.log.gz", "train.log"]
     for rank in (10, 2):
         (tmp_path / f"rank_{rank}").mkdir()
         (tmp_path / f"rank_{rank}" / "info.log").touch()
