@@ -29,7 +29,6 @@ NEUTRAL = {
     "fit.why.and",
     "planning.file.at",
     "check.base.and",
-    "check.change.set",
     "cli.comma",
     "cli.labelled",
     "cli.usage.other",
