@@ -123,7 +123,7 @@ def _shard_count(weight: WeightBytes, sharing: StaticSharing) -> int:
     # Return over how many ranks a weight is sharded, 1 if it stays whole. It is split evenly along its first axis or not at all.
     # The threshold applies to the whole weight, on all ranks together.
     same = sharing.ranks // weight.ways
-    parts = min(same, sharing.most or same)
+    parts = max(1, min(same, sharing.most or same))
     small = weight.size * weight.ways * weight.dtype.bytes < sharing.threshold
     return 1 if small or weight.whole or not sharing.shares or weight.rows % parts else parts
 

@@ -17,7 +17,7 @@ from ms_tune.dialects.stage import Stage, StageLayer, stage_of
 from ms_tune.enums import Dialect
 from ms_tune.estimate.flops import widths_of
 from ms_tune.estimate.parameters import count_parameters
-from ms_tune.estimate.persistent import StaticSharing
+from ms_tune.estimate.persistent import StaticSharing, WeightBytes, shard_weights
 from ms_tune.estimate.static import StaticMemory, StaticModel, estimate_static_memory
 from ms_tune.facts.models import ModelConfig, model_of
 from tests.dryrun.machine import needs_mindformers
@@ -202,3 +202,12 @@ def test_parameters_are_those_of_the_real_classes(tmp_path: Path) -> None:
     )
     real = json.loads(next(line for line in child.stdout.splitlines() if line.startswith("COUNTS"))[len("COUNTS") :])
     assert [count_parameters(legacy_model(**case)) for case in cases] == real
+
+
+def test_a_weight_on_more_ranks_than_a_stage_has_stays_whole() -> None:
+    """Experts over 256 ranks in a stage of 32, as in MindFormers' own DeepSeek-V3 configs."""
+    weight = WeightBytes(8, 4, DType.FLOAT32, experts=True, ways=256)
+    assert shard_weights([weight], StaticSharing(32, shares=True)) == {
+        "weights": 8 * 4 * 4,
+        "optimizer_state": 8 * 4 * 8,
+    }
