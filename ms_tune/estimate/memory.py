@@ -90,7 +90,7 @@ LEGACY_GRAPH = KeptBytes(12, 8, 4, 6, 8, 8, whole=4, keys=2, casts=2, head=2, ma
 
 
 def graph_of(model: ModelConfig, dialect: Dialect, tensor: int, *, shards: bool) -> KeptBytes:
-    """Return what the graph of a model's network keeps; ``shards``: ranks with the same weights shard them."""
+    """Return the bytes that the graph of a model's network keeps; ``shards``: ranks with the same weights shard them."""
     if dialect is Dialect.MINDSPEED_MS:
         return MINDSPEED_GRAPH
     if dialect is Dialect.MINDFORMERS_PYNATIVE:  # with TP, the loss keeps no logits in the parameters' format

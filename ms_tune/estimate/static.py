@@ -145,7 +145,7 @@ def parameter_dtype(model: ModelConfig) -> DType:
 
 def has_query_norm(model: ModelConfig) -> bool:
     """Return whether a model normalises queries and keys."""
-    return any(model.value(name) is True for name in ("use_qk_norm", "qk_layernorm"))
+    return any(model.value(name) is True for name in names_of("qk_layernorm"))
 
 
 def _shape_of(model: ModelConfig, widths: Widths) -> ModelShape:

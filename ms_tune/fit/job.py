@@ -236,6 +236,6 @@ def _row_lists(rows: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def table_name(job: PlannedJob) -> str:
-    """Return what the names of the job's cached tables begin with, for a quick look whether there is one."""
+    """Return the start of the names of the job's cached tables, for a quick look whether there is one."""
     sizes = (job.layers, job.stages, job.chunks, job.first.world_size, job.first.pipeline.micro_batches)
     return "-".join(map(str, ("table", *sizes, "")))

@@ -88,10 +88,10 @@ def shards_weights(loaded: LoadedConfig, layout: Layout) -> bool:
 
 
 def graph_of_layout(loaded: LoadedConfig, layout: Layout) -> KeptBytes:
-    """Return what the graph of a config's network keeps in a layout."""
+    """Return the bytes that the graph of a config's network keeps in a layout."""
     shards = shards_weights(loaded, layout)
     graph = graph_of(loaded.job.model, loaded.dialect, layout.tensor, shards=shards)
-    # What the exchange of keys and values with CP needs is not modelled.
+    # The memory for exchanging keys and values with CP is not modelled.
     return graph if layout.context == 1 else graph._replace(ratios=(0.75, 1.5))
 
 

@@ -100,7 +100,7 @@ def test_the_action_shows_what_a_pull_request_does_to_memory(tmp_path: Path, mon
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("num_layers: 32", "num_layers: 34").replace("[32]", "[34]"), encoding="utf-8")
     line = text[: text.index("num_layers: 32")].count("\n") + 1
-    done = run_action(tmp_path, command="check", arguments="--device-memory 58GiB")
+    done = run_action(tmp_path, command="check", arguments="--device-memory 66GiB")
     assert (done.returncode, done.stderr) == (1, "")
     first = done.stdout.splitlines()[0]
     assert first.startswith(f"::error file=train.yaml,line={line},title=ms-tune check::")

@@ -121,13 +121,13 @@ class TestScreen:
         code, out, err = screen(file.name, "--device-memory", card, "--lang", language)
         lines = out.splitlines()
         assert (code in (ExitCode.OK, ExitCode.FINDINGS), err) == (True, "")
-        assert 5 <= len(lines) <= 9
+        assert 5 <= len(lines) <= 12  # of a suggestion, its keys take up to five
         assert lines[0].startswith(("memory: ", "结论："))
         wide = [line for line in lines[:-1] if text_width(line) > 80]  # the last one is a command to copy
         assert wide == []
         assert file.name in out
         assert "fits" not in out  # an estimate never reports that a job fits
-        assert "estimate" in out or language == "zh"
+        assert "estimate" in out or "inconclusive" in out or language == "zh"
 
     def test_what_the_job_is_follows_the_verdict(self, screen: Screen) -> None:
         _, out, _ = screen(str(TEMPLATES / "mindformers" / "qwen3_32b.yaml"))
@@ -557,7 +557,7 @@ class TestBase:
     def test_the_key_that_did_it_is_found_among_others(self, repository: Path) -> None:
         edited(repository / "train.yaml", num_layers=34, seed=7)
         blame = blamed()
-        assert (against().outcome, blame.path[-1], blame.old, blame.new) == ("more", "num_layers", 32, 34)
+        assert (against().outcome, blame.path[-1], blame.old, blame.new) == ("over", "num_layers", 32, 34)
 
     def test_keys_that_came_or_went_are_found_too(self, repository: Path) -> None:
         file = repository / "train.yaml"
