@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,14 +39,15 @@ PACKAGES = ("mindformers", "mindspeed_ms", "hyper_parallel")
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a folder of packages that precedes all others and contains none of the three."""
     places = [place for place in sys.path if "site-packages" not in place]
     monkeypatch.setattr(sys, "path", [str(tmp_path), *places])
     for name in PACKAGES:
         monkeypatch.delitem(sys.modules, name, raising=False)
     installed_version.cache_clear()
-    return tmp_path
+    yield tmp_path
+    installed_version.cache_clear()
 
 
 def write(site: Path, files: dict[str, str]) -> None:
