@@ -7,12 +7,14 @@ import re
 import shlex
 from collections.abc import Iterator
 from functools import cache
+from html import unescape
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from ms_tune.cli import COMMANDS
+from ms_tune.cli.main import main
 from ms_tune.errors import UsageError
 from ms_tune.lint.rules import all_rules
 from ms_tune.text import Language
@@ -233,3 +235,16 @@ def test_what_a_row_names_is_there() -> None:
     assert {name.split()[1] for name in commands} <= COMMANDS.keys()
     assert names - commands - checks == set()
     assert len(names & checks) > 30
+
+
+@pytest.mark.parametrize(("language", "suffix"), [("en", ""), ("zh", ".zh")])
+def test_the_picture_of_check_is_its_output(
+    language: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = (ROOT / "docs" / "assets" / f"check{suffix}.svg").read_text(encoding="utf-8")
+    command, *shown = (unescape(re.sub("<[^>]*>", "", line)) for line in re.findall("<text.*?</text>", picture))
+    monkeypatch.setenv("COLUMNS", "84")
+    monkeypatch.setenv("MS_TUNE_CACHE", str(tmp_path))  # without measurements of earlier runs
+    monkeypatch.chdir(ROOT)
+    main([*command.removeprefix("$ ms-tune ").split(), "--lang", language])
+    assert "".join("".join(shown).split()) == "".join(capsys.readouterr().out.split())
