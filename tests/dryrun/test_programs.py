@@ -389,7 +389,8 @@ def fork(use, then=lambda: os.kill(os.getpid(), 9)):
     os.waitpid(pid, 0)
 """
 # With Python's lock: without it, the child may get a copy of the lock that a thread which it does not have holds for ever.
-_BY_C = "import ctypes; os.fork = ctypes.PyDLL(None).fork; "
+# And no thread asks for the lock while another forks: the child would give it to one that it does not have.
+_BY_C = "import ctypes; sys.setswitchinterval(1000); os.fork = ctypes.PyDLL(None).fork; "
 _IN_THREAD = "import threading; thread = threading.Thread(target={}); thread.start(); thread.join()"
 
 
