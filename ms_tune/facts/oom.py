@@ -151,13 +151,13 @@ class Remedy(Record):
     is_set: bool  # whether the log shows that it is set already
 
 
-def is_loading(frames: Iterable[str]) -> bool:
-    """Return whether weights were being loaded, by the files of the stack."""
-    return any(mark in frame for frame in frames for mark in load("out_of_memory")["loading"])
+def find_phase(said: str) -> str:
+    """Return what a job did apart from training, by the files and functions of its stack: `loading`, `saving`, `evaluation`."""
+    return next((name for name, marks in load("out_of_memory")["phases"].items() if re.search(marks, said)), "")
 
 
 def choose_remedies(
-    causes: Sequence[str], keys: Sequence[str], said: str, *, training: bool, loading: bool
+    causes: Sequence[str], keys: Sequence[str], said: str, *, training: bool, phase: str
 ) -> tuple[Remedy, ...]:
     """Return the remedies for some causes that a job's framework allows.
 
@@ -166,7 +166,7 @@ def choose_remedies(
         keys: Names of the job's framework and of its device, the most specific first.
         said: What the log says; it shows which settings the job has.
         training: Whether the job trains a model.
-        loading: Whether weights were being loaded, so that what a step needs does not matter yet.
+        phase: What it did apart from training, so that what a step needs does not matter (`find_phase`).
     """
     said = re.sub("|".join(load("out_of_memory")["advice"]), "", said)
     found = []
@@ -176,12 +176,27 @@ def choose_remedies(
             how is None
             or not (how or one.get("keyless"))
             or one.get("training", training) is not training
-            or (one.get("running") and loading)
+            or one.get("phase", phase) != phase
+            or (one.get("running") and phase)
         ):
             continue
         if any(cause in one["causes"] for cause in causes) and _is_allowed(one, said):
-            found.append(Remedy(one["name"], how, "set" in one and re.search(one["set"], said) is not None))
+            value, is_set = _choose_value(one, said)
+            found.append(Remedy(one["name"], how.replace("{}", value), is_set))
     return tuple(found)
+
+
+def _choose_value(one: Mapping[str, Any], said: str) -> tuple[str, bool]:
+    # The value after the one in the log, such as twice as many cards; whether the log has all that can be had.
+    if "now" not in one:
+        return "", "set" in one and re.search(one["set"], said) is not None
+    found = re.search(one["now"], said)
+    if found is None:
+        return one["unset"], False
+    step = one.get("step", 0)
+    value = round(float(found[1]) * one.get("times", 1) + step, 2)
+    is_last = value < one["last"] if step < 0 else value > one["last"]
+    return found[1] if is_last else f"{value:g}", is_last
 
 
 def _is_allowed(remedy: Mapping[str, Any], said: str) -> bool:

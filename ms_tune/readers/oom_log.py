@@ -21,8 +21,8 @@ from ms_tune.facts.oom import (
     Remedy,
     choose_remedies,
     find_job,
+    find_phase,
     is_inference,
-    is_loading,
     list_words,
     match_failure,
     match_figures,
@@ -45,6 +45,7 @@ _HEAD = 2 * 1024**2  # bytes of a log in which the job's framework and settings 
 _MOST_HEADS = 8  # logs
 _OTHERS = 4 * GIB  # more than the contexts and buffers of one process; on small devices more than half of the device
 _FULL = 0.97  # of the device
+_TORN = 4  # no fragmentation leaves so many times the request free without a piece of its size
 _WORDS = (
     'file "',
     "file /",
@@ -55,7 +56,9 @@ _WORDS = (
     "mem pool info",
     "dynamic memory pool",
 )
-_FRAME = re.compile(r'File (?:\\?"(?P<file>[^"\\]{1,1000})\\?", line |(?P<path>/[^\s:"]{1,500}):)(?P<line>\d{1,9})')
+_FRAME = re.compile(
+    r'File (?:\\?"(?P<file>[^"\\]{1,1000})\\?", line |(?P<path>[/~][^\s:"]{1,500}):)(?P<line>\d{1,9})(?:, in (?:\w{1,99}\.)?(?P<name>\w{1,99}))?'
+)
 _LAUNCHERS = r"/bin/(?:torchrun|accelerate|deepspeed|llamafactory-cli|swift|msrun|vllm|ray)\b"
 _LIBRARY = re.compile(rf"(?:site|dist)-packages/|/lib/python3|^<|{_LAUNCHERS}")
 _CORE = re.compile(
@@ -76,6 +79,7 @@ class Cause(str, Enum):
     TOO_LARGE = "too-large"  # more than half of the device in one piece
     OTHERS = "others"  # other processes, or buffers outside the framework, use the device
     FULL = "full"
+    REFUSED = "refused"  # although the device has far more free memory
     FRAGMENTATION = "fragmentation"
     SHORTAGE = "shortage"
     UNKNOWN = "unknown"
@@ -160,7 +164,9 @@ class MemoryFailure(Record):
         if wanted is None or available is None:
             return Cause.UNKNOWN
         # Tensors and what is outside the framework may fill the device together.
-        torn = Cause.FULL if available < (1 - _FULL) * limit else Cause.FRAGMENTATION
+        is_refused = not self.allowed_bytes and (self.free_bytes or 0) > _TORN * wanted
+        torn = Cause.REFUSED if is_refused else Cause.FRAGMENTATION
+        torn = Cause.FULL if available < (1 - _FULL) * limit else torn
         return torn if available >= wanted else Cause.SHORTAGE
 
     @property
@@ -178,6 +184,7 @@ class FailureReport(Record):
     job: str  # the framework of the job, such as `mindformers` or `verl`
     is_inference: bool
     is_ordered: bool  # whether it is known which rank failed first
+    phase: str  # `loading`, `saving` or `evaluation`; empty if it trained or if unknown
     family: str  # `mindspore`, `torch_npu` or `torch`, on which the job is based; empty if unknown
     remedies: tuple[Remedy, ...]  # for the first failure, those that are set already included
 
@@ -197,6 +204,7 @@ class _Found:
     frames: tuple[str, ...]
     time: str
     rank_id: int | None
+    said: str = ""  # the line of the message
 
     @property
     def priority(self) -> int:
@@ -235,7 +243,7 @@ class _Stream:
             self.frames.clear()
         if "File " in text:
             for frame in _FRAME.finditer(text):
-                self._add_frame(number, f"{frame['file'] or frame['path']}:{frame['line']}")
+                self._add_frame(number, f"{frame['file'] or frame['path']}:{frame['line']}\n{frame['name'] or ''}")
         if "emory" not in text and (self.frame_line == number or "raceback (most" in text):
             return  # else it is a whole traceback with its message, in a log of one object a line
         if "RankID:" in text and (found := _RANK_ID.search(text)):
@@ -283,7 +291,7 @@ class _Stream:
         frames = tuple(self.frames) if near else ()
         time = _TIME.search(text)
         rank_id = self.rank_id if number - self.rank_line <= _LINES_OF_MESSAGE else None
-        new = _Found(number, text[match.start :], match, frames, time[0] if time else "", rank_id)
+        new = _Found(number, text[match.start :], match, frames, time[0] if time else "", rank_id, text)
         sub = ""
         if self.label == (None, ""):
             sub = match.labels.get("device") or match.labels.get("rank") or ("" if rank_id is None else str(rank_id))
@@ -357,8 +365,9 @@ class _Stream:
 
 
 def _choose_frame(frames: Sequence[str]) -> str:
+    # A frame is `file:line`, and the function in a second line.
     own = [frame for frame in frames if not _LIBRARY.search(frame)]
-    return next(reversed(own or [frame for frame in frames if not _CORE.search(frame)]), "")
+    return next(reversed(own or [frame for frame in frames if not _CORE.search(frame)]), "").partition("\n")[0]
 
 
 def _read_log(path: Path, *, with_head: bool) -> tuple[list[MemoryFailure], list[str], list[str]]:
@@ -380,7 +389,7 @@ def _read_log(path: Path, *, with_head: bool) -> tuple[list[MemoryFailure], list
                     if stream.last is not None and stream.last.line == number:
                         open_until = number + _LINES_OF_MESSAGE
     found = [one for stream in streams.values() for one in stream.failures.values()]
-    frames = [frame for one in found for frame in one.frames]
+    frames = [frame for one in found for frame in (*one.frames, one.said)]
     evidence.extend((*frames, *(one.text for one in found)))
     rank = parse_rank(path)
     failures = chain.from_iterable(stream.list_failures(path, rank) for stream in streams.values())
@@ -455,21 +464,24 @@ def read_memory_failures(paths: Sequence[Path]) -> FailureReport:
 def _drop_repeated(failures: Sequence[MemoryFailure]) -> list[MemoryFailure]:
     # A guess is the consequence of a failure that is certain; launchers and Ray repeat the messages of their workers.
     certain = [failure for failure in failures if not failure.is_guess] or list(failures)
-    kept: list[MemoryFailure] = []
-    for failure in sorted(certain, key=lambda one: (one.rank is None, not one.process)):
+    kept: dict[int, MemoryFailure] = {}
+    for place, failure in sorted(enumerate(certain), key=lambda pair: (pair[1].rank is None, not pair[1].process)):
         name = failure.process.partition(" ")[0]
         repeats = (
-            one
-            for one in kept
+            at
+            for at, one in kept.items()
             if one.path == failure.path
             and failure.rank is None
             and (one.rank is not None or one.process.partition(" ")[0] != name or not failure.process)
             and (one[2:7] == failure[2:7] or failure.framework in (*_BELOW, "ray"))
             and (one.device == failure.device or failure.device is None)
         )
-        if next(repeats, None) is None:
-            kept.append(failure)
-    return [failure for failure in certain if failure in kept]
+        at = next(repeats, None)
+        if at is None:
+            kept[place] = failure
+        elif kept[at].framework in _BELOW and kept[at].wanted_bytes is None:
+            kept[at] = kept[at]._replace(wanted_bytes=failure.wanted_bytes)
+    return [kept[place] for place in sorted(kept)]
 
 
 def _make_report(
@@ -485,13 +497,15 @@ def _make_report(
         family = "mindspore" if job in ("mindformers", "mindspore") else "torch" if is_cuda else "torch_npu"
     if not job or job in _FAMILIES:
         job = first.framework if first.framework in ("vllm", "sglang") else family
-    keys = [key for key in (job, family, "cuda" if is_cuda else "npu") if key]
+    keys = [
+        key for key in (job, family, "hip" if "hip out of memory" in low else "", "cuda" if is_cuda else "npu") if key
+    ]
     causes = [first.cause.value]
     if first.framework in _BELOW and first.cause is Cause.UNKNOWN:
         causes.append("outside-pool")
-    inference = is_inference(job, frames)
-    remedies = choose_remedies(causes, keys, said, training=not inference, loading=is_loading(frames))
-    return FailureReport(tuple(failures), job, inference, is_ordered, family, remedies)
+    inference, phase = is_inference(job, frames), find_phase("\n".join(frames))
+    remedies = choose_remedies(causes, keys, said, training=not inference, phase=phase)
+    return FailureReport(tuple(failures), job, inference, is_ordered, phase, family, remedies)
 
 
 def _explain_nothing(files: Sequence[Path]) -> TraceError:

@@ -197,6 +197,7 @@ def failures_json(report: FailureReport, source: Path) -> dict[str, object]:
         **_failure_json(first),
         "job": report.job or None,
         "inference": report.is_inference,
+        "phase": report.phase or None,
         "remedies": [
             {
                 "name": one.name,

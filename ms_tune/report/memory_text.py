@@ -432,7 +432,9 @@ def show_failures(report: FailureReport, console: Console, *, quiet: bool = Fals
             write_figure(console, f"oom.{name}", _failure_size(amount), note)
     text = first.text if first.cause in (Cause.UNKNOWN, Cause.HOST, Cause.NOT_MEMORY) else ""
     log = f"{first.path}:{first.line}"
-    for name, value in (("operator", first.operator), ("where", first.where), ("log", log), ("text", text)):
+    phase = console.text(f"oom.phase.{report.phase}") if report.phase else ""
+    shown = {"phase": phase, "operator": first.operator, "where": first.where, "log": log, "text": text}
+    for name, value in shown.items():
         if value:
             console.write(f"{pad(console.text(f'oom.{name}'), _LABEL)}   {value}")
     _show_failure_remedies(report, console, None if verbose else _MOST_REMEDIES)

@@ -82,6 +82,8 @@ SHORT = npu("2.00 GiB", "32.00 GiB", "29.00 GiB", "0.50 GiB", "29.75 GiB")
         (npu("2.00 GiB", "32.00 GiB", "29.00 GiB", "1.25 GiB", "29.75 GiB"), "fragmentation", 1.0, 0),
         (npu("0.50 GiB", "32.00 GiB", "8.00 GiB", "0.25 GiB", "8.25 GiB"), "others", 23.5, 0),
         (npu("1.00 GiB", "32.00 GiB", "20.00 GiB", "2.00 GiB", "26.00 GiB"), "fragmentation", 4.0, 0),
+        # more than four times the request is free on the device itself
+        (npu("0.45 GiB", "16.00 GiB", "8.00 GiB", "7.25 GiB", "8.25 GiB"), "refused", 0.5, 0),
         (npu("64.00 MiB", "32.00 GiB", "31.50 GiB", "16.00 MiB", "31.75 GiB"), "full", 0.234375, 0),
         (npu("1.00 GiB", "32.00 GiB", "31.50 GiB", "16.00 MiB", "31.75 GiB"), "full", 0.234375, 0.734375),
         (npu("16.50 GiB", "32.00 GiB", "8.00 GiB", "0.25 GiB", "8.25 GiB"), "too-large", 23.5, 16.0),
@@ -217,6 +219,12 @@ def test_every_figure_of_a_message(tmp_path: Path) -> None:
         ("slurmstepd: error: Detected 1 oom_kill event in StepId=1.0.", "kernel", "host", None, ""),
         ("  traceback : Signal 9 (SIGKILL) received by PID 4812", "python", "host", None, ""),
         ("mylib: could not allocate a buffer: size=4100", "unknown", "unknown", 4100, ""),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4770354232 bytes.", "unknown", "unknown", 4770354232, ""),
+        ("failed to allocate 8.00G (8589934592 bytes) from device: hipError_t(1002)", "unknown", "unknown", 8 * GIB, ""),
+        ("cuda_driver.cc:936] failed to allocate 128.00M (134217728 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY", "cuda", "unknown", 128 * MIB, ""),
+        ("  OOM kill reason: Memory usage 7728742400B exceeded threshold of 6871947674B (85.9% of 8589934592B total);", "ray", "host", None, ""),
+        ("error: failed to allocate 2 workers", "unknown", "unknown", None, ""),
+        ("E cuda_driver.cc:868] failed to alloc 536870912 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory", "driver", "host", 512 * MIB, ""),
     ],
 )  # fmt: skip
 def test_the_words(  # noqa: PLR0913, PLR0917 - a table
@@ -371,7 +379,9 @@ def test_several_logs_and_folders(tmp_path: Path) -> None:
         ("deepspeed --num_gpus 8 train.py", "deepspeed", '"zero_optimization": {"stage": 3}'),
         ("python -m verl.trainer.main_ppo", "verl", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"),
         ("from hyper_parallel.trainer import X", "hyper-parallel", "activation_checkpoint.mode: full"),
-        ("vllm_ascend 0.9", "vllm-ascend", "--gpu-memory-utilization 0.85"),
+        ("vllm_ascend 0.9", "vllm-ascend", "--gpu-memory-utilization 0.8"),
+        ("vllm serve X --gpu-memory-utilization 0.85", "vllm", "--gpu-memory-utilization 0.75"),
+        ("vllm serve X -tp 4 --max-model-len 1024", "vllm", "--tensor-parallel-size 8"),
         ("plain", "torch_npu", "torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)"),
     ],
 )  # fmt: skip
@@ -390,7 +400,7 @@ def test_remedies_are_written_in_the_jobs_own_keys(tmp_path: Path, said: str, na
         ("TrainingArguments(gradient_checkpointing=True)", "gradient_checkpointing"),
         ("vllm serve X", "checkpoint"),
         ("ERROR 06-09 worker_base.py:581] Error executing method", "checkpoint"),
-        ("vllm serve X -tp 4 --max-model-len 1024", "--tensor-parallel-size"),
+        ("vllm serve X -tp 16 --max-model-len 1024", "--tensor-parallel-size"),
         ("vllm serve X -tp 4 --max-model-len 1024", "--max-model-len"),
         ("llamafactory-cli train x.yaml\ncutoff_len: 1024", "cutoff_len"),
         ("megatron sft --model x", "--deepspeed"),
@@ -407,6 +417,39 @@ def test_remedies_are_written_in_the_jobs_own_keys(tmp_path: Path, said: str, na
 )
 def test_nothing_is_suggested_that_is_set_or_that_the_job_cannot_use(tmp_path: Path, said: str, missing: str) -> None:
     assert not [how for how in hows(read(tmp_path, f"{said}\n{SHORT}\n")) if missing in how]
+
+
+# Traceback lines of trainers, what they did, and a setting of that alone.
+@pytest.mark.parametrize(
+    ("frames", "phase", "how"),
+    [
+        ("/x/site-packages/transformers/trainer.py _save_checkpoint", "saving", "save_only_model=True"),
+        ("/x/site-packages/torch/nn/modules/module.py state_dict", "saving", "StateDictOptions(full_state_dict=True, cpu_offload=True)"),
+        ("/x/llamafactory/train.py run, /x/transformers/trainer.py save_model", "saving", "save_only_model: true"),
+        ("/job/ckpt.py restore", "loading", 'torch.load(FILE, map_location="cpu")'),
+        ("/x/site-packages/torch/serialization.py _load", "loading", 'torch.load(FILE, map_location="cpu")'),
+        ("/x/site-packages/torch/distributed/fsdp/f.py load_state_dict, /x/torch/m.py _pre_load_state_dict_hook", "loading", 'torch.load(FILE, map_location="cpu")'),
+        ("/x/transformers/trainer.py _maybe_log_save_evaluate, /x/transformers/trainer.py evaluate", "evaluation", "per_device_eval_batch_size=1, eval_accumulation_steps=1"),
+        ("/job/train.py validation_step", "evaluation", "torch.no_grad()"),
+        ("/job/train.py train_step, /job/data.py load_batch, /job/model.py save_for_later_use", "", "DataLoader(dataset, batch_size=1)"),
+    ],
+)  # fmt: skip
+def test_what_a_step_needs_is_not_suggested_for_saving_loading_and_evaluation(
+    tmp_path: Path, frames: str, phase: str, how: str
+) -> None:
+    lines = (frame.split() for frame in frames.split(", "))
+    stack = "".join(f'  File "{file}", line 7, in {name}\n' for file, name in lines)
+    report = read(tmp_path, f"Traceback (most recent call last):\n{stack}{SHORT}\n")
+    assert (report.phase, how in hows(report)) == (phase, True)
+    assert any("checkpoint(layer" in one or "gradient_checkpointing" in one for one in hows(report)) is not bool(phase)
+
+
+def test_figures_of_the_driver_complete_those_of_a_rank(tmp_path: Path) -> None:
+    words = (
+        "[rank7]: NPU function error: call aclnnX failed, error code is 207001\n[Error]: Failed to apply for memory.\n"
+    )
+    report = read(tmp_path, f"{words}Failed to allocate resource[DeviceMemory] with info [size:2147483648].\n")
+    assert [(one.rank, one.line, one.wanted_bytes) for one in report.failures] == [(7, 1, 2 * GIB)]
 
 
 def test_expandable_segments(tmp_path: Path) -> None:
@@ -435,6 +478,7 @@ def test_every_remedy_has_texts_and_a_cause() -> None:
             "*",
             "npu",
             "cuda",
+            "hip",
             "mindspore",
             "torch",
             "torch_npu",
