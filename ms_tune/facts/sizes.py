@@ -17,7 +17,7 @@ _SAME_SIZES = re.compile(
     r"base|instruct|chat|hf|thinking|sft|safetensors|weights?|ckpt|bf16|fp16|v0\.1|v1\.1|\d{4,8}|\d+[km]"
 )
 _WORD, _PART = re.compile(r"[-_\s]+"), re.compile(r"[a-z]+|\d+")
-_FAMILY = re.compile(r"-\d+(?:\.\d+)?b")  # what follows a family's name: "Llama-3.1" of "Llama-3.1-8B"
+_FAMILY = re.compile(r"(.+?)-(\d+(?:[.x]\d+)?b)")  # a family's name and a size: "Llama-3.1" and "8B" of "Llama-3.1-8B"
 _MAKERS = ("meta",)  # words before a name
 
 
@@ -39,14 +39,23 @@ def find_public_model(path: str) -> PublicModel | None:
     return None
 
 
+def find_tokenizer(kind: str) -> PublicModel | None:
+    """Return the vocabulary of a type of tokenizers that public models share, or None."""
+    found = load("sizes")["vocabularies"].get(kind)
+    return found and PublicModel(found["name"], found["config"])
+
+
 def find_family_model(name: str, hidden: int, heads: int) -> PublicModel | None:
     """Return a public model with these sizes whose family a file's name contains; None if their vocabularies differ."""
     text = re.sub("[^a-z0-9]", "", name.lower())
     found: dict[str, list[PublicModel]] = {}
-    for model, entry in load("sizes")["models"].items():
-        config = entry["config"]
+    for other, model in _models_by_name().items():
+        config = load("sizes")["models"][model]["config"]
         if (config["hidden_size"], config["num_attention_heads"]) == (hidden, heads):
-            family = re.sub("[^a-z0-9]", "", _FAMILY.split(model.lower())[0])
+            parts = _FAMILY.match(other.lower())
+            family, size = parts.groups() if parts else (other.lower(), "")
+            family += "" if any(map(str.isdigit, family)) else size  # later families continue a name without a number
+            family = re.sub("[^a-z0-9]", "", family)
             if family in text:
                 found.setdefault(family, []).append(PublicModel(model, config))
     best = found[max(found, key=len)] if found else []
@@ -59,11 +68,15 @@ def parts_of(model_type: str) -> Mapping[str, Any]:
     return found
 
 
-@cache
-def _names() -> Mapping[tuple[str, ...], str]:
+def _models_by_name() -> dict[str, str]:
     data = load("sizes")
     also = {other: name for name, others in data["also"].items() for other in others}
-    return {_normalize_name(other): name for other, name in {**also, **{one: one for one in data["models"]}}.items()}
+    return {**also, **{one: one for one in data["models"]}}
+
+
+@cache
+def _names() -> Mapping[tuple[str, ...], str]:
+    return {_normalize_name(other): name for other, name in _models_by_name().items()}
 
 
 def _normalize_name(name: str) -> tuple[str, ...]:

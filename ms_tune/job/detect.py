@@ -38,6 +38,7 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "mindspeed_ms": "MindSpeed-Core-MS",
         "mindformers": "MindFormers",
         "hyper_parallel": "HyperParallel",
+        "mindspeed": "MindSpeed",
     }
 )
 PARSER = "training/arguments.py"
@@ -116,6 +117,11 @@ def _find_program(written: set[str]) -> str | None:
         if len(found) >= program["least"] and found.issuperset(program.get("needs", ())):
             return str(program["id"])
     return None
+
+
+def framework_of(foreign: str | None) -> str | None:
+    """Return the framework of another program if that is one whose scripts are checked."""
+    return next((one.get("framework") for one in load("fingerprints")["foreign"] if one["id"] == foreign), None)
 
 
 def is_fragment(data: object, dialect: Dialect) -> bool:

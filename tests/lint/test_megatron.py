@@ -224,7 +224,7 @@ def test_fixes_change_the_words_where_they_are(tmp_path: Path) -> None:
 
 def test_a_refusal_of_a_network_that_is_not_known_is_reported_without_a_fix(tmp_path: Path) -> None:
     path = tmp_path / "pretrain.sh"
-    spec = "--spec mindspeed_llm.tasks.models.spec.gemma2_spec layer_spec"
+    spec = "--spec mindspeed_llm.tasks.models.spec.longcat_spec layer_spec"
     path.write_text(SOUND.replace("--bf16\n", f"--noop-layers 99 {spec} \\\n    --bf16\n"), "utf-8")
     after, left = fixed(path, "unsafe")
     assert after == path.read_text("utf-8")

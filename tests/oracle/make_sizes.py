@@ -36,13 +36,13 @@ _EXPERT_COUNTS = ("expert_num", "n_expert", "num-experts")
 def made(sources: Path) -> dict[str, dict[str, Any]]:
     """The models, by name, in the order of the table."""
     models = {}
-    for name, kind, repository, file, inside in TABLES["models"]:
+    for name, kind, repository, file, inside, *more in TABLES["models"]:
         commit = TABLES["commits"][repository]
         folder = sources / repository.replace("/", "+")
         folder = folder / "repo" if (folder / "repo").is_dir() else folder
         shown = ["git", "-C", str(folder), "show", f"{commit}:{file}"]
         text = subprocess.run(shown, capture_output=True, check=True, text=True).stdout
-        config = _config(_settings(file, text, inside), kind)
+        config = _config(_settings(file, text, inside) | dict(*more), kind)
         models[name] = {"repository": repository, "file": file, "commit": commit, "config": config}
     return models
 

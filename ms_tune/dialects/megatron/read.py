@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from ms_tune.dialects.megatron.write import remedy
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.megatron import definitions, names_by_dest, releases_of, releases_on
 from ms_tune.facts.models import UNKNOWN
-from ms_tune.facts.sizes import PublicModel, find_family_model, find_public_model
+from ms_tune.facts.sizes import PublicModel, find_family_model, find_public_model, find_tokenizer
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _OTHERS = (
 
 # Specs that define a layer's parts, the same for all layers (``mindspeed_llm/tasks/models/spec``).
 _PLAIN_SPEC = re.compile(
-    r"(?:mindspeed_llm|modellink)\.tasks\.models\.spec\.(?:bailing|deepseek|minicpm|phi35_moe|plm|qwen2_moe|qwen3)_spec"
+    r"(?:mindspeed_llm|modellink)\.tasks\.models\.spec\.(?:bailing|deepseek|gemma2|grok|minicpm|phi35_moe|plm|qwen2_moe|qwen3)_spec"
 )
 # Releases whose rules are known.
 SERVED = releases_on("core_v0.12.1")
@@ -69,15 +69,15 @@ def find_layer_plan(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
     command = job.original.command  # type: ignore[attr-defined]  # the source of a command
     if command.release not in SERVED or any(True for _ in refused(command, job.checkout)):
         return None
-    for arguments_only in (False, True):
+    for without in ((), _ONLY_BUILT):
         try:
-            inputs = inputs_of(command, arguments_only=arguments_only)
+            inputs = inputs_of(command, without=without)
         except NotEvaluableError:
             return None
         except ConfigError:
             continue
         plan = normalize_megatron(inputs)
-        if arguments_only and all(problem.id != PlanIssue.ARGUMENTS_REJECTED for problem in plan.problems):
+        if without and all(problem.id != PlanIssue.ARGUMENTS_REJECTED for problem in plan.problems):
             # Problems that do not depend on how layers are built.
             kept = ("number-alone", "method-alone", "modules-ignored") if command.is_off("moe_fb_overlap") else ()
             problems = tuple(problem for problem in plan.problems if problem.id in kept)
@@ -128,17 +128,18 @@ def _parser_problem(release: str, one: RefusedArgument) -> Diagnostic:
 
 
 # Options that change how layers are built or run, but not the validation of arguments before that.
-_ONLY_BUILT = ("moe_fb_overlap", "spec")
+OVERLAPS = "moe_fb_overlap"
+_ONLY_BUILT = (OVERLAPS, "spec")
 
 
-def inputs_of(command: ProgramArguments, *, arguments_only: bool = False) -> MegatronInputs:
-    """Return a program's layer arguments; with ``arguments_only`` for validation only, however layers are built."""
+def inputs_of(command: ProgramArguments, *, without: Collection[str] = ()) -> MegatronInputs:
+    """Return a program's layer arguments as if some options were not given; without ``_ONLY_BUILT`` for validation only."""
     reader = ArgumentReader(command)
     for dest in NOT_SERVED:
-        if reader.is_set(dest) and not (arguments_only and dest in _ONLY_BUILT):
+        if reader.is_set(dest) and dest not in without:
             raise ConfigError(msg("megatron_layers.not-served", argument=reader.argument_name(dest)))
     spec = reader.value("spec")
-    if not arguments_only and isinstance(spec, list) and not (spec and _PLAIN_SPEC.fullmatch(str(spec[0]))):
+    if "spec" not in without and isinstance(spec, list) and not (spec and _PLAIN_SPEC.fullmatch(str(spec[0]))):
         raise ConfigError(msg("megatron_layers.not-served", argument=f"--spec {' '.join(map(str, spec))}"))
     layers = reader.integer(DESTINATIONS["layers"])
     if layers is None:
@@ -356,9 +357,10 @@ def find_vocabulary(read: ArgumentReader) -> tuple[str, PublicModel] | None:
     """
     if read.integer("padded_vocab_size") or read.integer("vocab_size"):
         return None
-    for dest in ("tokenizer_name_or_path", "tokenizer_model", "load"):
+    for dest in ("tokenizer_name_or_path", "tokenizer_model", "load", "tokenizer_type"):
+        find = find_tokenizer if dest == "tokenizer_type" else find_public_model
         try:
-            model = find_public_model((read.text(dest) or "").strip())
+            model = find((read.text(dest) or "").strip())
         except NotEvaluableError:
             continue
         if model is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ForeignFileError
 from ms_tune.job import Job, load_job, load_sections, no_model_config
+from ms_tune.job.detect import framework_of
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import is_code, lint_files, looks_like_a_config
 from ms_tune.source import SCRIPTS
@@ -22,7 +24,7 @@ from ms_tune.workflows.check.config import (
     release_in,
     start_overview,
 )
-from ms_tune.workflows.check.result import Overview, Subject
+from ms_tune.workflows.check.result import Matter, Overview, Subject, Suggestion
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,6 +70,9 @@ def check_job(
         raise no_model_config(path)
     asked = LintRequest(framework_version=request.framework_version, skip_unknown=request.skip_unknown, job=job)
     report = lint_files(path, request=asked)
+    framework = framework_of(job.recognition.foreign) if job is not None and not report.files else None
+    if framework is not None:
+        return _describe_related(path, framework, request)
     for unreadable in report.unreadable:
         raise unreadable
     for one in report.skipped:
@@ -87,6 +92,15 @@ def check_job(
     config = inspect_config(request, path, job, observer)
     screen = config_overview(config, path, report)
     return screen if base is None else _compare_with_base(screen, config, base, observer)
+
+
+def _describe_related(path: Path, framework: str, request: OverviewRequest) -> Overview:
+    # Make the screen of a YAML that MindSpeed's programs read, of which only the launch scripts are checked.
+    matter = Matter(Severity.INFO, msg("check.related", framework=framework), path)
+    screen = Overview(path, Subject("fsdp2", framework), None, (matter,), dict.fromkeys(Severity, 0))
+    change = Suggestion("help", msg("check.no-job.hint"))
+    screen = screen._replace(no_estimate_because=msg("check.related.memory"), change=change)
+    return complete_overview(screen, request, (request.command("check", path.parent),))
 
 
 def _compare_with_base(screen: Overview, config: InspectedConfig, base: str, observer: Observer | None) -> Overview:

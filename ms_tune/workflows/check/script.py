@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects import LayerPlan
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
-from ms_tune.dialects.megatron.arguments import ProgramArguments, without_unset
+from ms_tune.dialects.megatron.arguments import ProgramArguments, command_in, without_unset
 from ms_tune.dialects.megatron.read import (
+    OVERLAPS,
     SERVED,
     ArgumentReader,
     NotEvaluableError,
@@ -40,7 +41,8 @@ from ms_tune.lint.result import LintReport, LintRequest
 from ms_tune.lint.runner import lint_files
 from ms_tune.normalize.script import ProgramPlan, normalize_script
 from ms_tune.records import Record
-from ms_tune.source.shell.read import find_above
+from ms_tune.source.shell.read import Launches, find_above
+from ms_tune.source.shell.values import Reason
 from ms_tune.text import msg
 from ms_tune.verdict.limit import limit_of_torch
 from ms_tune.verdict.outcome import no_verdict
@@ -206,9 +208,9 @@ def _estimate_program(request: OverviewRequest, script: ScriptJob) -> ProgramEst
             return _estimate_command(request, command)
         except NotEvaluableError:
             bare, _ = without_unset(command)  # words from outside that the script needs not get
-            if bare is None:
-                raise
-            return _estimate_command(request, bare)
+            if bare is not None:
+                return _estimate_command(request, bare)
+            return _estimate_with_defaults(request, script.launches, command)
     except NotEvaluableError as error:
         unknown = {"argument": error.argument, "variable": error.variable}
         return UnsupportedError(msg("check.script.unknown", **unknown), msg("check.script.unknown.hint", **unknown))
@@ -216,8 +218,20 @@ def _estimate_program(request: OverviewRequest, script: ScriptJob) -> ProgramEst
         return error
 
 
+def _estimate_with_defaults(
+    request: OverviewRequest, found: Launches, command: ProgramArguments
+) -> ProgramEstimate | MsTuneError:
+    # Estimate a command as if a sourced file that is not here set no variable with a default.
+    number = next(at for at, one in enumerate(found.launches) if one is command.launch)
+    supposed = command_in(found.assumed[number], command.release) if found.assumed else command
+    estimate = _estimate_command(request, supposed)
+    file = next((one.name for one in found.unknown if one.reason is Reason.FILE), "")
+    source = msg("check.devices.defaults", source=estimate.assumptions.source, file=file)
+    return estimate._replace(assumptions=estimate.assumptions._replace(source=source))
+
+
 def _estimate_command(request: OverviewRequest, command: ProgramArguments) -> ProgramEstimate:
-    inputs = inputs_of(command)
+    inputs = inputs_of(command, without=(OVERLAPS,))  # it overlaps passes of the same layers
     plan = normalize_megatron(inputs)  # whatever else the parser refuses: it does not concern sizes
     if plan.placement is None or plan.failure is not None:
         raise UnsupportedError(msg("check.estimate.refused"))
@@ -267,13 +281,15 @@ def _simulate_script(request: OverviewRequest, path: Path, observer: Observer) -
 _NODE = 8  # NPUs of one machine, assumed if their number is only known at run time
 # Options whose memory the estimate does not model.
 _OTHERWISE = (
-    *("moe_zero_memory", "tp_2d", "use_torch_fsdp2", "use_custom_fsdp", "qlora"),
+    *("tp_2d", "use_torch_fsdp2", "use_custom_fsdp", "qlora"),
     *("o2_optimizer", "o2_gradient", "quant_states", "quant_grads"),
 )
 # Evaluation and inference have the same arguments, but neither gradients nor optimizer state.
 _TRAINS = re.compile("train|tun(?:e|ing)|sft|dpo")  # in the name of a program
-_SHORTER = ("no_pad_to_seq_lengths", "variable_seq_lengths")  # samples are not padded to the sequence length
-_TUNED = ("sft", "dpo")  # stages of posttrain_gpt.py with a model for text
+# Samples are not padded to the sequence length, or experts keep fewer activations.
+_LESS = ("no_pad_to_seq_lengths", "variable_seq_lengths", "moe_zero_memory")
+# Stages of posttrain_gpt.py with a model for text, and their samples: some have a chosen and a rejected answer.
+_TUNED = {"sft": 1, "prm": 1, "dpo": 2, "simpo": 2}
 
 
 def estimate_arguments(
@@ -314,6 +330,8 @@ def estimate_arguments(
         in_flight = pipeline.in_flight(number)
         if read.value("schedules_method") == "dualpipev":
             in_flight = _count_dualpipev(number, split.pipeline, micro_batches)
+        elif in_flight is not None and chunks > 1 and read.switch(OVERLAPS):  # one more forward pass at the beginning
+            in_flight = (min(in_flight[0] + 1, micro_batches), *in_flight[1:])
         if in_flight is None:
             raise UnsupportedError(msg("fitting.schedule"))
         stage = stage_of(layers, number, pipeline.stages, pipeline.chunks)
@@ -321,8 +339,9 @@ def estimate_arguments(
     limit, reserve = limit_of_script(request, split)
     if read.value("ai_framework") != "mindspore":
         limit = limit_of_torch(limit.device)
+    less = any(read.value(dest) not in (None, False, "disable") for dest in _LESS)
     ratios = PROGRAM_RATIOS if config.shape.experts is None else EXPERT_PROGRAM_RATIOS
-    return Estimate(tuple(stages), limit, reserve, ratios, less=any(map(read.switch, _SHORTER))), micro_batches
+    return Estimate(tuple(stages), limit, reserve, ratios, less=less), micro_batches
 
 
 def _count_dualpipev(stage: int, stages: int, micro_batches: int) -> tuple[int, int]:
@@ -375,7 +394,7 @@ def _training_config(read: ArgumentReader, split: Split, layers: int, words: int
         shape = shape._replace(experts=shape.experts._replace(tensor_parallel=False))
     if shape.experts and shape.experts.routed % expert:
         raise UnsupportedError(msg("check.script.otherwise", argument=read.argument_name("num_experts")))
-    pairs = 2 if read.value("stage") == "dpo" else 1  # a chosen and a rejected answer
+    answers = _TUNED.get(read.text("stage") or "", 1)
     return TrainingConfig(
         shape,
         Parallelism(
@@ -386,7 +405,7 @@ def _training_config(read: ArgumentReader, split: Split, layers: int, words: int
             None,
             read.switch("sequence_parallel") and split.tensor > 1,
         ),
-        MicroBatches(pairs * size_in(read, "micro_batch_size"), 1),
+        MicroBatches(answers * size_in(read, "micro_batch_size"), 1),
         Precision(
             DType.BFLOAT16 if half else DType.FLOAT32,
             mixed=half,

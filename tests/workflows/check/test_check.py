@@ -202,6 +202,20 @@ class TestScreen:
         (tmp_path / "ci.yml").write_text("run_mode: train\nparallel_config: [\n", encoding="utf-8")
         assert screen(*files, "--skip-unknown")[0] == ExitCode.FINDINGS
 
+    @pytest.mark.parametrize(
+        "text", ["gpt_args: {micro_batch_size: 1}\n", "parallel: {fsdp_size: 8, cp_size: 1, ep_size: 1}\n"]
+    )
+    def test_a_yaml_of_programs_whose_scripts_are_checked_has_a_screen(
+        self, screen: Screen, tmp_path: Path, text: str
+    ) -> None:
+        file = tmp_path / "train.yaml"
+        file.write_text(text, encoding="utf-8")
+        code, out, _ = screen(str(file))
+        assert code == ExitCode.OK
+        assert "1 info; worst: not checked: MindSpeed-" in out
+        command = out.splitlines()[-1].removeprefix("next: ms-tune check ")
+        assert screen(command)[0] == ExitCode.OK
+
     def test_a_config_without_a_job_has_its_findings_and_the_next_command(self, screen: Screen, tmp_path: Path) -> None:
         file = tmp_path / "train.yaml"
         text = "use_parallel: True\nrun_mode: train\ntrainer: {}\nparallel_config: {pipeline_stage: 4}\n"
@@ -304,7 +318,7 @@ class TestParts:
         script = tmp_path / "run.sh"
         for line in (
             "python convert_ckpt.py --model-type GPT\n",
-            f"torchrun pretrain_gpt.py {PAIR} --moe-fb-overlap\n",
+            f"torchrun pretrain_gpt.py {PAIR} --full-attention-interval 4\n",
         ):
             script.write_text(f"export MS_ALLOC_CONF=enable_vmm=True\n{line}", "utf-8")
             code, out, err = screen(str(script))
@@ -928,17 +942,36 @@ class TestScript:
 
     def test_the_vocabulary_of_the_model_that_a_script_names(self, tmp_path: Path) -> None:
         words = LLAMA.replace("--padded-vocab-size 32000", "--tokenizer-type Llama2Tokenizer")
-        for name, tokenizer, key in (
-            ("run.sh", "--tokenizer-model /data/llama-2-7b-hf/tokenizer.model", "--tokenizer-model"),
-            ("pretrain_llama2_7b.sh", "", "pretrain_llama2_7b.sh"),
+        for name, tokenizer, key, model in (
+            ("run.sh", "--tokenizer-model /data/llama-2-7b-hf/tokenizer.model", "--tokenizer-model", "Llama-2-7B"),
+            ("pretrain_llama2_7b.sh", "", "pretrain_llama2_7b.sh", "Llama-2-7B"),
+            ("pretrain_qwen_7b.sh", "", "pretrain_qwen_7b.sh", "Qwen1.5-7B"),
+            ("run.sh", "--tokenizer-type GPT2BPETokenizer", "--tokenizer-type", "GPT-2"),
         ):
             script = tmp_path / name
             script.write_text(f"torchrun --nproc_per_node 8 pretrain_gpt.py {words} {tokenizer}\n", encoding="utf-8")
             seen = check_job(script)
             assert seen.estimate is not None
             assert seen.sizes is not None
-            assert (seen.sizes.model, seen.sizes.key) == ("Llama-2-7B", key)
+            assert (seen.sizes.model, seen.sizes.key) == (model, key)
             assert seen.sizes.origin is SizeOrigin.VOCABULARY  # the other sizes are the script's
+
+    def test_values_that_a_missing_file_may_set_are_assumed(self, tmp_path: Path) -> None:
+        script = tmp_path / "pretrain_llama2_7b.sh"
+        words = f"{LLAMA} --tensor-model-parallel-size ${{TP:-4}}"
+        script.write_text(f"source env.sh\ntorchrun --nproc_per_node 8 pretrain_gpt.py {words}\n", encoding="utf-8")
+        seen = check_job(script)
+        assert seen.estimate is not None
+        assert seen.assumptions is not None
+        assert seen.assumptions.split.tensor == 4
+        assert "the defaults of variables that env.sh may set" in str(seen.assumptions.source)
+
+    def test_passes_that_overlap_hold_one_micro_batch_more(self, tmp_path: Path) -> None:
+        words = "--num-layers-per-virtual-pipeline-stage 7 --num-experts 8 --moe-grouped-gemm"
+        plain, overlapping = (_check_pair(tmp_path, f"{words} {more}", 4).estimate for more in ("", "--moe-fb-overlap"))
+        assert plain is not None
+        assert overlapping is not None
+        assert overlapping.fullest.activation_bytes > plain.fullest.activation_bytes
 
     @pytest.mark.parametrize(
         ("program", "more", "estimated"),
