@@ -64,6 +64,7 @@ _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _MOST_LAYOUTS = 20_000  # layouts to keep; a log has some dozen
 _LONGEST = 4096  # bytes of a line; the layouts of longer ones are not kept
 _MOST_WAITING = 4000  # steps; more would not fit into a cache
+_MANY_DRAWINGS = 8  # of progress bars, in one line
 _OF_BARS = ("elapsed", "number", "total")  # values of a progress bar
 _MILLISECONDS = 1000
 _SAME_LOSS = 1e-3  # relative difference of one loss that two ranks report
@@ -555,8 +556,13 @@ def _split_drawings(lines: Iterable[tuple[int, bytes, bool]]) -> Iterator[tuple[
         if b"\r" not in line:
             yield number, line, whole
             continue
-        kept, bar = [], b""
-        for part in reversed(line.split(b"\r")):
+        parts, kept, bar = line.split(b"\r"), [], b""
+        if len(parts) < _MANY_DRAWINGS:  # to look for those in turn would take longer than to read all
+            for part in parts:
+                if part and not part.isspace():
+                    yield number, part, whole
+            continue
+        for part in reversed(parts):
             if (not bar or bar not in part) and not (part.isspace() or not part):
                 kept.append(part)
                 bar = _mark_of_bar(part)
