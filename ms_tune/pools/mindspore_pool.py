@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from struct import pack, unpack
 from typing import Any
 
 from ms_tune.pools.pool import ALIGNMENT, TOP, PoolGrowth, PoolSnapshot, PoolUnit
@@ -53,8 +54,13 @@ class MindSporeSettings:
 
 
 def align_up(size: int) -> int:
-    """Round up a size as the pool does: ``increase_size="0.3GB"`` is not a multiple of 512 bytes."""
+    """Return the address range of a unit: one of ``increase_size="0.3GB"`` is not a multiple of 512 bytes."""
     return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def size_in_bytes(gib: float) -> int:
+    """Return the bytes of a size that is written in GB, which MindSpore keeps in single precision."""
+    return int(unpack("f", pack("f", gib))[0] * GIB)
 
 
 class _UnitPool:
@@ -96,7 +102,7 @@ class _UnitPool:
             left = size
         step = _UNIT
         if common and increase is not None and increase != _UNIT:
-            step = min(align_up(increase), left - _UNIT if left > _UNIT else left)
+            step = min(increase, left - _UNIT if left > _UNIT else left)
         return min(-(-size // step) * step, left)
 
     def _record_growth(self, part: str, unit_bytes: int, wanted: int, holes: list[int]) -> None:
@@ -107,7 +113,7 @@ class _UnitPool:
         state.growths.append(growth)
 
     def _place_unit(self, part: str, size: int) -> PoolUnit:
-        self._bottom -= size
+        self._bottom -= align_up(size)
         # The first block of a unit is at its base, so an initially empty extent there stays correct.
         unit = PoolUnit(self._bottom, size, part, self._bottom, self._bottom)
         self.state.units.append(unit)

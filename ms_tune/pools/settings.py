@@ -19,6 +19,7 @@ from ms_tune.pools.mindspore_pool import (
     MindSporeSettings,
     Vmm,
     align_up,
+    size_in_bytes,
 )
 from ms_tune.pools.pool import (
     ALIGNMENT,
@@ -204,7 +205,7 @@ def _resize_units(
         size = unit.size + (found.shift if at <= wrong else -found.shift)
         if not ALIGNMENT <= size <= _LARGEST:
             continue
-        for whole in filter(None, map(_size_as_written, _unit_sizes(size, growth.request_bytes))):
+        for whole in _steps_as_written(size, growth.request_bytes):
             yield replace(settings, init=init, increase=whole)
         yield replace(settings, init=_cut_to_tenths(2 * size), increase=increase)
         if not fixed_total and at == wrong:
@@ -215,21 +216,14 @@ def _resize_units(
                 yield replace(settings, total=total)
 
 
-def _unit_sizes(size: int, wanted: int) -> Iterator[int]:
-    # Yield sizes of which a multiple, just large enough for a request, makes up a unit.
-    yield size
-    for parts in range(2, 17):
-        whole = size // parts
-        if whole * parts == size and wanted > whole * (parts - 1):
-            yield whole
-
-
-def _size_as_written(size: int) -> int | None:
-    # Return the size that a user wrote such as `3.5GB`, to get units of this size; None if two decimals do not suffice.
-    written = int(round(size / GIB, 2) * GIB)
-    return written if written and align_up(written) == size else None
+def _steps_as_written(size: int, wanted: int) -> Iterator[int]:
+    # Yield sizes such as `3.5GB` of which a multiple, just large enough for a request, makes up a unit.
+    for parts in range(1, 17):
+        step = size_in_bytes(round(size / parts / GIB, 2))
+        if step and align_up(step * parts) == size and wanted > step * (parts - 1):
+            yield step
 
 
 def _cut_to_tenths(size: int) -> int:
     # Cut a size down to tenths of a GiB, if that is enough for the same number of units.
-    return int(size * 10 // GIB / 10 * GIB) or size
+    return size_in_bytes(size * 10 // GIB / 10) or size

@@ -13,7 +13,7 @@ import pytest
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.environment import simulation_environment
-from ms_tune.pools.mindspore_pool import MindSporeSettings
+from ms_tune.pools.mindspore_pool import MindSporeSettings, size_in_bytes
 from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.settings import make_pool
 from ms_tune.pools.workload import split_by_pool
@@ -25,7 +25,17 @@ from tests.readers.samples import LARGEST_RUN, folder
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]
 # init_size and increase_size in GiB; None where set_memory is not called
-SIZES: list[tuple[float, float] | None] = [None, (2, 2), (4, 1), (2, 8), (2, 1.5), (0.5, 0.25), (16, 3)]
+SIZES: list[tuple[float, float] | None] = [
+    None,
+    (2, 2),
+    (4, 1),
+    (2, 8),
+    (2, 1.5),
+    (0.5, 0.25),
+    (16, 3),
+    (2, 0.3),
+    (0.7, 0.1),
+]
 RUNS = ("mindformers_qwen3_tiny_dp2tp2pp2/rank_4", "two_streams/rank_0")
 MORE = ("gpt", "nn_cnn_pynative", LARGEST_RUN)
 Job = tuple[str, dict[str, str] | None, str]
@@ -61,7 +71,7 @@ def test_replays_reserve_what_mindspores_own_pool_reserves(run: str, tmp_path: P
     ((work, _rows),) = split_by_pool(read_block_table(path)).values()
     for sizes in SIZES:
         for small in (False, True):
-            init, increase = (None, None) if sizes is None else (int(size * GIB) for size in sizes)
+            init, increase = (None, None) if sizes is None else map(size_in_bytes, sizes)
             settings = MindSporeSettings(init=init, increase=increase, small_pool=small)
             result = replay_workload(work, make_pool(settings, older=False))
             expected.append([result.used_peak, result.reserved_peak])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings, Vmm
+from ms_tune.pools.mindspore_pool import MindSporePool, MindSporeSettings, Vmm, size_in_bytes
 from ms_tune.pools.pool import Mismatches, Placing, replay_workload
 from ms_tune.pools.settings import infer_settings, maps_pages
 from ms_tune.pools.workload import Recorded, Request, Workload, make_workload
@@ -82,7 +82,7 @@ def test_what_was_written_comes_back_as_written(run: str, init: float | None, in
     assert run in PACKED_RUNS
     pool, work = recorded(f"packed/{run}")
     found = infer_settings(work, pool).settings
-    assert found.increase == (None if increase is None else int(increase * GIB))
+    assert found.increase == (None if increase is None else size_in_bytes(increase))
     if init is not None:
         assert found.init == int(init * GIB)
 
