@@ -126,11 +126,14 @@ def estimate_static_memory(
 
 def _step_bytes(job: StaticModel, trained: Sequence[WeightBytes], sharing: StaticSharing) -> int:
     # Clipping copies all gradients, in float32; the last weight's update adds three more of its size. Legacy networks fuse
-    # these operators: there a reduction over several ranks copies the gradients.
-    if job.model.facts.legacy:
-        return (2 if sharing.ranks > 1 else 1) * shard_weights(trained, sharing)["weights"]
+    # these operators, and copy in the format of the weights: a reduction over several ranks copies the gradients, and only
+    # an update of bfloat16 weights adds to them.
     sizes = [shard_weights([one._replace(dtype=DType.FLOAT32)], sharing)["weights"] for one in trained]
-    return 2 * sum(sizes) + 3 * max(sizes, default=0)
+    update = 3 * max(sizes, default=0)
+    if not job.model.facts.legacy:
+        return 2 * sum(sizes) + update
+    copies = (2 if sharing.ranks > 1 else 1) * shard_weights(trained, sharing)["weights"]
+    return copies + (0 if parameter_dtype(job.model) is DType.FLOAT32 else update)
 
 
 def _is_recomputed(layer: StageLayer) -> bool:
