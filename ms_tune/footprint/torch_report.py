@@ -263,7 +263,8 @@ def _find_survivors(device: DeviceTrace, blocks: TorchBlocks, lines: Sequence[st
     for (stack, _), members in by_stack.items():
         total, places = int(blocks.size[members].sum()), blocks.start[members].tolist()
         spread = (places[-1] - places[0]) / len(device.events)
-        leak = stack > 0 and len(places) >= _SURVIVORS and spread >= _SPREAD and total >= _LEAST_LEAK
+        # Blocks without a line of a script are mostly gradients, which stay until the next step.
+        leak = bool(lines[stack]) and len(places) >= _SURVIVORS and spread >= _SPREAD and total >= _LEAST_LEAK
         found.append(Survivors(lines[stack], total, len(places), tuple(places), leak))
     return tuple(sorted(found, key=lambda each: (not each.leak, -each.bytes, each.where)))
 

@@ -49,6 +49,13 @@ def test_the_peak_is_the_allocators_and_its_parts_add_up(snapshot: Path, capsys:
     assert 0 <= found["growths_by_fragments"] <= found["growths"]
 
 
+def test_blocks_of_the_backward_pass_are_no_leak(tmp_path: Path, capsys: CAPTURE) -> None:
+    program = Program(NPU, seed=5).run()
+    text = pickle.dumps(program.snapshot(), protocol=0).replace(str(LEAK[0]["filename"]).encode(), b"??")
+    (tmp_path / "s.pickle").write_bytes(text)
+    assert not [one for one in run_json(capsys, tmp_path / "s.pickle")["survivors"] if one["leak"]]
+
+
 def test_memory_after_an_event(snapshot: Path, capsys: CAPTURE) -> None:
     found = run_json(capsys, snapshot, "--at", "1")
     assert (found["event"], len(found["contents"])) == (1, 1)
