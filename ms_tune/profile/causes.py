@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
@@ -149,9 +149,9 @@ def _begun_within(spans: Spans, waits: Spans) -> Iterator[tuple[float, float]]:
 
 def _find_outliers(events: ProfileEvents, causes: Mapping[str, str]) -> Iterator[int]:
     """Yield the host events that take far longer than others of their name, in one thread's own time."""
-    lengths: dict[str, list[float]] = {}
+    lengths: dict[str, list[float]] = defaultdict(list)
     for name, length in zip(events.host_names, events.host.length, strict=True):
-        lengths.setdefault(name, []).append(length)
+        lengths[name].append(length)
     usual = {}
     for name, some in lengths.items():
         short = events.short.get(name, 0)
@@ -280,20 +280,20 @@ def _late_losses(
 ) -> Iterator[tuple[RankTimes, Loss]]:
     """Find the rank for which the others wait: it is the last in most of the waiting, and waits little itself."""
     by_rank = {rank.rank: rank for rank in ranks if rank.rank is not None and rank.microseconds}
-    shared: dict[str, dict[int, float]] = {}
+    shared: dict[str, dict[int, float]] = defaultdict(dict)
     for number, elapsed in collectives.items():
         for name, length in elapsed.items() if number in by_rank else ():
-            shared.setdefault(name, {})[number or 0] = length
-    waits: dict[int, float] = {}
+            shared[name][number or 0] = length
+    waits: dict[int, float] = defaultdict(float)
     counts: Counter[int] = Counter()
-    peers: dict[int, set[int]] = {}
+    peers: dict[int, set[int]] = defaultdict(set)
     for lengths in shared.values():
         if len(lengths) > 1:
             last = min(lengths, key=lambda one: lengths[one])
             longer = sum(lengths.values()) - len(lengths) * lengths[last]
-            waits[last] = waits.get(last, 0.0) + longer / (len(lengths) - 1)
+            waits[last] += longer / (len(lengths) - 1)
             counts[last] += 1
-            peers.setdefault(last, set()).update(lengths)
+            peers[last].update(lengths)
     if not waits or max(waits.values()) < _CLEAR * sum(waits.values()):
         return
     last = max(waits, key=lambda one: waits[one])
@@ -327,12 +327,12 @@ def _stage_losses(ranks: Sequence[RankTimes]) -> Iterator[tuple[RankTimes, Loss]
     counted = [rank for rank in ranks if rank.microseconds]
     if not any(rank.share_of(QueueState.BUBBLE) >= least_share("stages") for rank in counted):
         return
-    computes = [rank.times_us.get(QueueState.COMPUTE, 0.0) / rank.steps for rank in counted]
-    most, least = max(computes), min(computes)
+    ordered = sorted(counted, key=lambda rank: _time_per_step([rank], [QueueState.COMPUTE]))
+    fast, slow = ordered[0], ordered[-1]
+    least, average, most = (_time_per_step(some, [QueueState.COMPUTE]) for some in ([fast], counted, [slow]))
     if most <= _UNEQUAL * least:
         return
-    slow, fast = counted[computes.index(most)], counted[computes.index(least)]
-    saves = most - sum(computes) / len(computes)
+    saves = most - average
     params = {"rank": rank_name(slow.rank), "other": rank_name(fast.rank)}
     params |= {"compute": f"{most / 1000:,.3g}", "least": f"{least / 1000:,.3g}"}
     yield slow, Loss("stages", saves * slow.steps, saves * slow.steps, msg("cause.evidence.stages", **params))

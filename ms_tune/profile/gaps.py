@@ -6,10 +6,11 @@ A gap is a period in which the compute queue is empty: during communication, bef
 from __future__ import annotations
 
 import heapq
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from ms_tune.profile.result import Gap, QueueState
 from ms_tune.readers.profile_tables import is_point_to_point
@@ -163,19 +164,8 @@ def subtract_spans(
     some: Iterable[tuple[float, float]], others: Sequence[tuple[float, float]]
 ) -> Iterator[tuple[float, float]]:
     """Yield the parts of one ordered list of disjoint spans outside another."""
-    place = 0
-    for start, end in some:
-        at = start
-        while place < len(others) and others[place][1] <= start:
-            place += 1
-        for begin, stop in others[place:]:
-            if begin >= end:
-                break
-            if begin > at:
-                yield at, begin
-            at = max(at, stop)
-        if at < end:
-            yield at, end
+    edges = [-math.inf, *chain.from_iterable(others), math.inf]
+    return intersect_spans(some, list(zip(edges[::2], edges[1::2], strict=True)))
 
 
 def total_length(spans: Iterable[tuple[float, float]]) -> float:

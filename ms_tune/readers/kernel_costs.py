@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -66,12 +67,8 @@ class KernelCosts:
             self._keys.append(f"{name} {inputs}" if inputs not in ("", "N/A") else "")
         kind = kernel_kind(name)
         example = f"{name} {inputs}".strip()
-        if kind == "input":
-            self._lose("input", length, length, name)
-        elif core == "AI_CPU":
-            self._lose("aicpu", length, length, name)
-        elif kind == "conversion":
-            self._lose("conversion", length, length, name)
+        if kind in ("input", "conversion") or core == "AI_CPU":
+            self._lose("aicpu" if kind != "input" and core == "AI_CPU" else kind, length, length, name)
         elif length >= limit("shortest_us"):
             if kind == "cube" and core in ("AI_CORE", "MIX_AIC"):
                 self._judge_cube(row, length, example)
@@ -79,8 +76,7 @@ class KernelCosts:
                 self._judge_vector(row, length, example)
 
     def _judge_cube(self, row: Mapping[str, str], length: float, example: str) -> None:
-        utilization = _ratio(row, "cube_utilization(%)")
-        filled = utilization / 100 if utilization else self._filled(row, "cube")
+        filled = _ratio(row, "cube_utilization(%)") / 100 or self._filled(row, "cube")
         mac = max(_ratio(row, "aic_mac_ratio"), _ratio(row, "aic_mac_fp16_ratio"))
         self.rated = self.rated or mac > 0
         if 0 < filled < limit("fill"):
@@ -143,17 +139,17 @@ class KernelCosts:
         """Compare kernels of one shape that run alone with those that run at the same time as communication."""
         starts = [start for start, _ in communication]
         ends = list(accumulate((start + length for start, length in communication), max))
-        alone: dict[str, list[float]] = {}
-        hidden: dict[str, list[float]] = {}
+        alone: dict[str, list[float]] = defaultdict(list)
+        hidden: dict[str, list[float]] = defaultdict(list)
         for key, start, length in zip(self._keys, self._starts, self._lengths, strict=True):
             if not key or start < 0 or length < limit("shortest_us"):
                 continue
             place = bisect_right(starts, start + length / 2) - 1
             common = min(start + length, ends[place]) - max(start, starts[place]) if place >= 0 else 0.0
             if common >= _HIDDEN * length:
-                hidden.setdefault(key, []).append(length)
+                hidden[key].append(length)
             elif common <= _ALONE * length:
-                alone.setdefault(key, []).append(length)
+                alone[key].append(length)
         found = []
         for key in alone.keys() & hidden.keys():
             usual, long = sum(alone[key]) / len(alone[key]), sum(hidden[key])
