@@ -247,6 +247,8 @@ class _TrainingLogReader:
         found = learn_line_layout(line, self._forms)
         if found is None and not self._may_matter(line):
             found = _SKIPPED
+        elif found is not None and found[0].form.role == "bar" and any(word in line for word in self._others):
+            found = None  # an event behind the bar
         elif found is not None:
             kind = self._kinds.setdefault((found[0].form.name, found[0].names), found[0])
             found = (kind._replace(names=_OF_BARS) if kind.form.role == "bar" else kind, found[1])
@@ -490,7 +492,7 @@ class _TrainingLogReader:
         rank, text = split_rank(line)
         found = False
         for form, spans in locate_steps(text, self._forms, whole=whole):
-            found = True
+            found = found or form.role != "bar"  # an event may follow the bar
             if not spans:
                 self._count_damage(number)
             if not spans or (form.role and not whole):

@@ -76,6 +76,22 @@ class TestLosses:
         many = "".join(static_line(step, 9) for step in range(1, 30))
         assert "overflow-steps" not in faults(tmp_path, many)
 
+    @pytest.mark.parametrize(
+        "event", ["[deepspeed] OVERFLOW! Rank 0 Skipping step.", "[Rank 0] Overflow detected. Skipping step."]
+    )
+    @pytest.mark.parametrize("bar", ["", "  0%|    | {step}/999 [00:19<37:53:00,  2.14s/it]"])
+    def test_an_overflow_behind_a_bar_and_beside_a_slow_step(
+        self, tmp_path: Path, event: str, bar: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        text = "".join(
+            f"{bar.format(step=step)}{event if step in (5, 20) else ''}\n"
+            f"[2026-01-01 10:{step:02d}:{30 if step in (5, 20) else step % 3:02d},000] [INFO] [timer.py:157:stop] 0/{step}, SamplesPerSec=1.5\n"
+            for step in range(1, 40)
+        )
+        assert faults(tmp_path, text)["overflow-steps"].message.params["count"] == 2
+        assert main(["metrics", str(tmp_path / "train.log"), "-v", "--lang", "en"]) in (0, 1)
+        assert "an overflow" in capsys.readouterr().out
+
     def test_a_loss_that_becomes_zero(self, tmp_path: Path) -> None:
         assert list(faults(tmp_path, losses(["2.5"] * 9 + ["0.0"] * 3))) == ["zero-loss"]
         assert faults(tmp_path, losses(["0.0"] * 9)) == {}
