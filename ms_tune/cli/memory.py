@@ -14,7 +14,8 @@ from ms_tune.cli.output import new_file
 from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, NoTraceError, UsageError
 from ms_tune.extras import need
-from ms_tune.readers.folder import find_trace
+from ms_tune.readers.dry_run import is_dry_run_json
+from ms_tune.readers.folder import find_trace, is_dry_run
 from ms_tune.readers.lines import has_logs
 from ms_tune.readers.plain_pickle import is_snapshot
 from ms_tune.report.console import Console
@@ -107,7 +108,8 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
 def _has_logs(path: Path) -> bool:
     # Return whether a path is a log, or a folder of logs without a trace.
     if not path.is_dir():
-        return path.is_file() and not path.name.lower().endswith((".csv", ".csv.gz")) and not is_snapshot(path)
+        named = path.name.lower().endswith((".csv", ".csv.gz")) or is_dry_run_json(path)
+        return path.is_file() and not named and not is_snapshot(path)
     try:
         find_trace(path)
     except NoTraceError:
@@ -122,6 +124,17 @@ def _run_for_snapshots(name: str, arguments: Namespace, console: Console) -> Exi
         if getattr(arguments, option, None) not in (None, [], False):
             raise UsageError(msg("snapshot.only-traces", option="--" + option.replace("_", "-")))
     return _run_with_numpy("snapshot", name, arguments, console)
+
+
+def _run_for_dry_run(arguments: Namespace, console: Console) -> ExitCode:
+    # `what-if` with the settings of PyTorch's allocator, on the device of a verdict.
+    for option in ("device", "remove", "shard", "parts", "recompute_layers"):
+        if getattr(arguments, option) is not None:
+            raise UsageError(msg("trace.dry-run.option", option="--" + option.replace("_", "-")))
+    for option in ("empty_cache_each_step", "keep_cache"):
+        if getattr(arguments, option):
+            raise UsageError(msg("snapshot.only-recordings", option="--" + option.replace("_", "-")))
+    return _run_with_numpy("snapshot", "what-if", arguments, console)
 
 
 def _run_with_numpy(kind: str, name: str, arguments: Namespace, console: Console) -> ExitCode:
@@ -201,6 +214,8 @@ def _add_setting_arguments(parser: Parser) -> None:
 
 
 def _run_what_if(arguments: Namespace, console: Console) -> ExitCode:
+    if is_dry_run(arguments.run):
+        return _run_for_dry_run(arguments, console)
     if is_snapshot(arguments.run):
         return _run_for_snapshots("what-if", arguments, console)
     for name in _ONLY_SNAPSHOTS:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ms_tune.cli.output import LONG, ProgressLine, file_to_write, write_text_file
 from ms_tune.errors import ExitCode
+from ms_tune.footprint.dry_run import usable_bytes
+from ms_tune.footprint.judgement import JudgedRequest
 from ms_tune.footprint.torch_report import (
     LineChange,
     TorchRemedy,
@@ -18,6 +20,7 @@ from ms_tune.footprint.torch_report import (
     trace_lives,
 )
 from ms_tune.memory.what_if import TorchWhatIfRequest, replay_snapshot
+from ms_tune.readers.folder import is_dry_run
 from ms_tune.report import memory_json, torch_text
 from ms_tune.report.console import Console
 from ms_tune.report.memory_export import write_torch_perfetto
@@ -41,15 +44,23 @@ def _show_snapshot(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def _show_snapshot_what_if(arguments: Namespace, console: Console) -> ExitCode:
+    limit, number = arguments.max_memory, arguments.device
+    if is_dry_run(arguments.run):
+        asked = JudgedRequest(
+            chip=arguments.chip, device_bytes=arguments.device_memory, reserve_bytes=arguments.reserve
+        )
+        number = arguments.rank
+        if limit is None and (asked.names_device or arguments.garbage_collection_threshold):
+            limit = usable_bytes(asked)
     request = TorchWhatIfRequest(
-        device=arguments.device,
+        device=number,
         expandable=arguments.expandable,
         max_split=arguments.max_split_size_mb * 2**20 if arguments.max_split_size_mb is not None else None,
         roundup=arguments.roundup_power2_divisions,
         keep_cache=arguments.keep_cache,
         empty_each_step=arguments.empty_cache_each_step,
         collect_above=arguments.garbage_collection_threshold,
-        limit=arguments.max_memory,
+        limit=limit,
     )
     with ProgressLine(console, LONG) as progress:
         result = replay_snapshot(arguments.run, request, progress.show)

@@ -114,6 +114,6 @@ def communicator_bytes(buffer_mib: int | None = None) -> int:
     return int(rule["buffers"] * (buffer_mib or rule["buffer_mib"]) * MIB)
 
 
-def workspace_bytes() -> int:
+def workspace_bytes(*, torch: bool = False) -> int:
     """Return the largest published difference between a real footprint and its simulation, due to kernel workspaces."""
-    return int(max(load("devices")["workspace"]["footprint_mib"]) * MIB)
+    return int(max(load("devices")["torch_workspace" if torch else "workspace"]["footprint_mib"]) * MIB)

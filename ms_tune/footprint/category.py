@@ -57,6 +57,8 @@ _EMULATED = {
     "Gradient": MemoryCategory.GRADIENTS,
     "Optstate": MemoryCategory.OPTIMIZER_STATE,
     "Activation": MemoryCategory.ACTIVATIONS,
+    "Temp": MemoryCategory.TEMPORARIES,
+    "Buffer": MemoryCategory.CONSTANTS,
 }
 _OUTPUTS = frozenset({"PyNativeOutput", "Kernel", "SomasOutput"})
 _TEMPORARY = frozenset({"GraphOutput", "BatchMemory", "PyNativeOutput", "Kernel", "SomasOutput"})
@@ -182,6 +184,8 @@ class Contents:
             settle(endless & (by_megatron == category_code(content)), content)
         for kind, content in _EMULATED.items():
             settle(table.kind.rows_in([kind]), content)
+        if table.is_logical:
+            settle(table.kind.rows_in(["Other"]), MemoryCategory.CONSTANTS)
         # The optimizer is the first to use its state.
         by_operator = table.node.rows_matching(lambda name: _STATE_OPERATOR.search(name) is not None)
         state = np.where(self._useful, update, by_operator)

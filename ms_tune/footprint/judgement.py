@@ -36,6 +36,8 @@ class VerdictTerms(Record):
     record: RankRecord | None  # the record of its run
     doubt: Message | None  # why there can be no verdict
     folder: Path | None = None  # the folder of its run, if `dryrun` wrote it
+    later: tuple[int, int] = (0, 0)  # peak and reserved bytes of its second step
+    variable: str = ""  # the environment variable of PyTorch's allocator, of a dry-run of PyTorch
 
     @property
     def sample(self) -> tuple[int, int] | None:
@@ -173,6 +175,11 @@ def judge_trace(
     doubts = [] if terms.doubt is None else [terms.doubt]
     doubts += list_doubts(table, curve, log, overflow, terms.limit.device.card_bytes)
     need = Need.of_trace(curve.peak_bytes, curve.footprint_bytes)
+    if terms.outside.torch:
+        setting = f"{terms.variable}=expandable_segments:True"
+        later_peak, later_reserved = terms.later
+        peak, reserved = max(curve.peak_bytes, later_peak), max(curve.footprint_bytes, later_reserved)
+        need = Need.of_dry_run(peak, reserved, setting)
     record = terms.record
     if record is not None and record.run_layers is not None:
         if record.stage_need is None:

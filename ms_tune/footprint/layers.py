@@ -47,7 +47,7 @@ def find_location(table: Table, row: int) -> str:
     scope = node.rpartition("/")[0]
     if scope and table.task.value_at(row) != EAGER:
         return mask_layer_number(scope)
-    return find_script_line(table.stack.value_at(row))
+    return find_script_line(table.stack.value_at(row)) or (table.graph.value_at(row) if table.is_logical else "")
 
 
 @lru_cache(maxsize=65536)
@@ -61,6 +61,8 @@ def find_layer(table: Table, row: int, name: str | None) -> str:
     """Return the model layer of a block, such as ``layers.27`` or ``embedding``; empty if unknown."""
     if name is not None:
         return parse_layer_name(name)
+    if table.is_logical:
+        return parse_layer_name(f"{table.graph.value_at(row)}.")
     return "" if table.task.value_at(row) == EAGER else parse_layer_scope(table.node.value_at(row))
 
 

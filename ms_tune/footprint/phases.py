@@ -49,9 +49,11 @@ class Phase(Enum):
     BACKWARD = "backward"
     STEP = "step"  # the training step's own operators: scaling, checking and clipping gradients
     UPDATE = "update"
+    RECOMPUTE = "recompute"  # the forward pass again, within the backward pass; only a dry-run of HyperParallel says so
 
 
 ORDER = tuple(Phase)
+_BY_TASK = {phase.value: phase for phase in Phase} | {"optimizer": Phase.UPDATE}
 
 
 class FrameOrigin(Enum):
@@ -105,6 +107,8 @@ class Phases:
         self.own_codes = np.where(in_graphs, _phase_codes(by_scope)[table.node.codes], self.own_codes).astype(np.int8)
         by_operator = _phase_codes([_read_operator_phase(name) for name in table.node.values])[table.node.codes]
         self.own_codes = np.where((self.own_codes == 0) & eager, by_operator, self.own_codes).astype(np.int8)
+        if table.is_logical:
+            self.own_codes = _phase_codes([_BY_TASK.get(name) for name in table.task.values])[table.task.codes]
         self._mark_compiled_optimizers(table, state & ~eager, in_graphs)
         # For the other blocks: the phase of the last known block (guessed), or only if both neighbors agree (sure).
         self.guessed_codes = self._guess_by_earlier_blocks(table)

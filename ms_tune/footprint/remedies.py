@@ -32,7 +32,9 @@ from ms_tune.text import Language, Text
 
 STATIC = ("mindformers",)  # dialects of the static graph
 DYNAMIC = ("mindspeed-ms", "mindformers-pynative", "megatron")
+DRY_RUN = ("hyper-parallel",)
 TORCH = ("megatron", "torch_npu")
+_NEXT_OF_DRY_RUN = "ms-tune memory what-if RUN"  # its config has no other command
 _LEAST = 1000  # a remedy must free at least this part (1/1000) of the peak
 _TWICE = 1.5  # sets of gradients from which one counts as too many
 _AND = ("; ", "；")  # between the price and the caveat, by language
@@ -159,13 +161,15 @@ def find_remedies(known: RemedyFacts) -> tuple[MemoryRemedy, ...]:
     found = []
     for method in load_methods() if peak else ():
         after = _peak_after(method, known)
-        freed, how = peak - after, method.how_in(DYNAMIC if dynamic else STATIC)
+        kinds = DRY_RUN if known.table.is_logical else DYNAMIC if dynamic else STATIC
+        freed, how = peak - after, method.how_in(kinds)
         if freed * _LEAST < peak or not how.en:
             continue
         price = method.price
-        if method.rough and not dynamic and (method.method != "recompute" or known.recompute.reordered):
+        if method.rough and kinds == STATIC and (method.method != "recompute" or known.recompute.reordered):
             price = Text(*(f"{cost}{also}{rough}" for cost, also, rough in zip(price, _AND, method.rough, strict=True)))
-        what = (method.name, method.title, freed, after, price, how, method.how_by_dialect, method.command)
+        command = _NEXT_OF_DRY_RUN if kinds == DRY_RUN else method.command
+        what = (method.name, method.title, freed, after, price, how, method.how_by_dialect, command)
         found.append(MemoryRemedy(*what))
     return tuple(sorted(found, key=lambda remedy: -remedy.bytes_freed))
 
@@ -240,6 +244,8 @@ def _rows_selected(key: str, wanted: object, table: Table, contents: Contents) -
     if key == "of_weights_alone":
         return np.asarray(find_weight_casts(table) == wanted, np.bool_)
     pattern = re.compile(str(wanted))
+    if key == "modules":
+        return table.graph.rows_matching(lambda name: pattern.search(name) is not None)
     if key == "operators":
         return table.node.rows_matching(lambda name: pattern.search(name) is not None)
     return table.stack.rows_matching(lambda stack: any(pattern.search(frame.file) for frame in stack))

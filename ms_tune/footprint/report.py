@@ -12,6 +12,7 @@ from ms_tune.errors import TraceError
 from ms_tune.footprint.breakdown import break_down_memory, compare_with_theory, group_activations
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import compute_curve, map_addresses
+from ms_tune.footprint.dry_run import collect_dry_run_terms, place_tensors
 from ms_tune.footprint.findings import compare_findings, list_findings
 from ms_tune.footprint.judgement import JudgedRequest, VerdictTerms, collect_terms, judge_trace
 from ms_tune.footprint.lifetimes import analyse_lifetimes
@@ -27,9 +28,11 @@ from ms_tune.footprint.result import MemoryReport, RankReport, describe_tensor, 
 from ms_tune.footprint.steps import find_spans, find_steps, join_tasks
 from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.footprint.whole_stage import BlockTrace, derive_stage_trace, measure_host_use
+from ms_tune.readers.dry_run import read_dry_run_report
 from ms_tune.readers.folder import RankFiles, find_trace
 from ms_tune.readers.lines import ByteCounter
 from ms_tune.readers.runtime_log import read_communication_order, read_runtime_log
+from ms_tune.readers.table import Table
 from ms_tune.readers.tensors import find_size_overflow, read_tensor_list, read_tracker_graph
 from ms_tune.readers.tracker_tables import Tasks, read_block_table, read_tasks
 from ms_tune.text import msg
@@ -44,6 +47,8 @@ def number_stages(ranks: Sequence[RankReport]) -> tuple[int | None, ...]:
     Ranks of one stage have the same layers, ranks of other stages have others. Ranks whose parameters have no names
     (dynamic graph) have None, and so do all ranks if they have the same layers: only one stage is present.
     """
+    if any(rank.dry_run is not None and rank.dry_run.stages for rank in ranks):
+        return tuple(rank.dry_run.stages[0] if rank.dry_run and rank.dry_run.stages else None for rank in ranks)
     found = [map(_LAYER_OF_PARAMETER.search, rank.contents.names.values()) for rank in ranks]
     layer_sets = [frozenset(int(match[1]) for match in matches if match) for matches in found]
     different = sorted({layers for layers in layer_sets if layers}, key=min)
@@ -95,6 +100,11 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     on_device = everything.on_device()
     table = everything if on_device.all() else everything.select_rows(on_device)
     unread: list[TraceError] = []
+    dry_run, placed = None, None
+    if table.is_logical:
+        dry_run = _read_optional(read_dry_run_report, files.report, unread)
+        placed = place_tensors(table, dry_run)
+        table, files = placed.table, RankFiles(files.rank, files.blocks, None, None, None, None, None, files.report)
     tasks: Tasks | None = _read_optional(lambda path: read_tasks(path, on_bytes), files.tasks, unread)
     graph = _read_optional(
         lambda path: read_tracker_graph(path, on_bytes), files.graph if request.with_graph else None, unread
@@ -104,7 +114,10 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     curve = compute_curve(table)
     overflow = _read_optional(find_size_overflow, files.graph, unread)
     order = _read_optional(read_communication_order, files.collectives, unread)
-    terms = collect_terms(files, log, order, request, request.limit_bytes)
+    if placed is None:
+        terms = collect_terms(files, log, order, request, request.limit_bytes)
+    else:
+        terms = collect_dry_run_terms(placed, dry_run, request)
     verdict = judge_trace(terms, table, curve, log, overflow)
     host = measure_host_use(everything)
     stage = derive_stage_trace(terms, BlockTrace(table, contents, graph, host), with_graph=request.with_graph)
@@ -141,13 +154,25 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
         host_bytes=host.peak_bytes,
         host_moved_bytes=host.moved_bytes,
         unread=tuple(unread),
+        dry_run=dry_run,
+        placed=placed,
     )
     known = RemedyFacts(table, contents, curve, report.recompute, report.lifetimes, report.theory)
-    by_phase = sum_peak_contents(known, parts.rows)
-    report = replace(report, held_at_peak=by_phase, moments=find_peak_moments(known), remedies=find_remedies(known))
+    by_phase, judged = sum_peak_contents(known, parts.rows), known
+    if placed is not None and placed.later_peak_bytes:
+        judged = _collect_facts(placed.whole)
+    report = replace(report, held_at_peak=by_phase, moments=find_peak_moments(known), remedies=find_remedies(judged))
     if report.sample is not None and (scaled := _scale_remedies(report, terms, request)) is not None:
         report = replace(report, remedies=scaled, scaled_from=terms.stage_layers)
     return replace(report, findings=list_findings(report))
+
+
+def _collect_facts(table: Table) -> RemedyFacts:
+    contents, curve = Contents(table, None), compute_curve(table)
+    parts = break_down_memory(table, contents, curve, curve.peak_tick, lambda _row: "")
+    lives = analyse_lifetimes(table, contents, curve, find_steps(table, contents, None))
+    theory = compare_with_theory(table, contents, parts, lambda _row: None)
+    return RemedyFacts(table, contents, curve, recompute_all_layers(table, contents, curve), lives, theory)
 
 
 def _scale_remedies(sample: RankReport, terms: VerdictTerms, request: MemoryRequest) -> tuple[MemoryRemedy, ...] | None:

@@ -12,12 +12,14 @@ from ms_tune.errors import TraceError
 from ms_tune.footprint.breakdown import LayerActivations, PeakBreakdown, Theory, break_down_memory, group_alike_layers
 from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import AddressMap, Curve, map_addresses
+from ms_tune.footprint.dry_run import PlacedTensors
 from ms_tune.footprint.layers import find_layer, find_location, find_operator
 from ms_tune.footprint.lifetimes import Lifetimes
 from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, PeakMoment
 from ms_tune.footprint.steps import Join, Steps, StepSpan, find_phase, find_phase_peaks
 from ms_tune.footprint.what_ifs import RecomputeSaving
+from ms_tune.readers.dry_run import DryRunReport
 from ms_tune.readers.folder import RankFiles
 from ms_tune.readers.memory_block import DroppedRow
 from ms_tune.readers.runtime_log import CommunicationOrder, RuntimeLog
@@ -61,6 +63,8 @@ class RankReport:
     host_moved_bytes: int = 0  # bytes moved to the host during the whole trace
     # Errors of optional files that are unreadable.
     unread: tuple[TraceError, ...] = ()
+    dry_run: DryRunReport | None = None  # the JSON file of a HyperParallel dry-run
+    placed: PlacedTensors | None = None  # its tensors in PyTorch's allocator
     held_at_peak: tuple[ContentBytes, ...] = ()  # the memory at the peak by phase and content
     moments: tuple[PeakMoment, ...] = ()  # the highest moment of each phase
     remedies: tuple[MemoryRemedy, ...] = ()  # ways to reduce the peak, the largest saving first

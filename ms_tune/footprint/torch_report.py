@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ms_tune.errors import TraceError, UsageError
 from ms_tune.footprint.curve import Curve
+from ms_tune.footprint.dry_run import place_tensors, record_placement
 from ms_tune.footprint.torch_blocks import (
     StepGrowth,
     TorchBlocks,
@@ -28,11 +29,22 @@ from ms_tune.footprint.torch_blocks import (
     sum_requested,
     sum_reserved_bytes,
 )
-from ms_tune.pools.torch_replay import Cache, Recording, TorchReplay, change_segments, replay_recording, replay_setting
+from ms_tune.pools.torch_replay import (
+    Cache,
+    Recording,
+    TorchReplay,
+    change_segments,
+    replay_recording,
+    replay_setting,
+    replay_with,
+)
 from ms_tune.pools.torch_space import TorchSettings
+from ms_tune.readers.dry_run import read_dry_run_report
+from ms_tune.readers.folder import find_trace, is_dry_run
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.torch_snapshot import Action, DeviceTrace, TorchSnapshot, read_torch_snapshot
+from ms_tune.readers.tracker_tables import read_block_table
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
@@ -117,6 +129,7 @@ class TorchReport(Record):
     shortages: tuple[OomReport, ...]  # OOM errors
     step_ends: tuple[int, ...]  # the last event of each training step; empty if unknown
     step_growth: tuple[StepGrowth, ...]  # script lines that allocate more memory with each step
+    simulated: bool = False  # whether it is the placement of a dry-run's tensors, not the recording of a run
 
     @property
     def recording(self) -> Recording:
@@ -179,6 +192,8 @@ def analyse_snapshot(
 ) -> TorchReport:
     """Read a snapshot, replay one device and break down its peak."""
     on_progress(msg("snapshot.progress.read"), 0.0)
+    if is_dry_run(path):
+        return _place_dry_run(path, device, at)
     with no_collection():
         snapshot = read_torch_snapshot(path)
         chosen = choose_device(snapshot, device)
@@ -187,6 +202,21 @@ def analyse_snapshot(
         settings = TorchSettings(max_split=snapshot.max_split, roundup=snapshot.roundup)
         replayed = replay_recording(chosen, settings, lambda share: on_progress(msg("snapshot.progress.replay"), share))
         return _make_report(snapshot, chosen, replayed, at)
+
+
+def _place_dry_run(path: Path, rank: int | None, at: int | None) -> TorchReport:
+    # The allocator's own recording of the placement, which the replay then has to reproduce.
+    found = find_trace(path)
+    chosen = [files for files in found.ranks if rank in (None, files.rank)]
+    if not chosen:
+        raise TraceError(
+            msg("memory.no-such-rank", ranks=", ".join(str(files.rank) for files in found.ranks)), path=path
+        )
+    table, report = read_block_table(chosen[0].blocks), chosen[0].report
+    placed = place_tensors(table.select_rows(table.on_device()), read_dry_run_report(report) if report else None)
+    snapshot = record_placement(path, placed)
+    replayed = replay_with(snapshot.devices[0], placed.settings)
+    return _make_report(snapshot, snapshot.devices[0], replayed, at)._replace(simulated=True)
 
 
 def _make_report(snapshot: TorchSnapshot, device: DeviceTrace, replayed: TorchReplay, at: int | None) -> TorchReport:
@@ -343,7 +373,7 @@ def _remedy_segments(report: TorchReport) -> Iterator[TorchRemedy]:
     settings = change_segments(recorded, expandable=True)
     after = replay_setting(report.recording, settings, Cache.AS_RECORDED, recorded=False).reserved_peak_bytes
     title, price = msg("snapshot.remedy.expandable"), msg("snapshot.remedy.expandable.price")
-    how = f"PYTORCH_{'NPU' if recorded.padding else 'CUDA'}_ALLOC_CONF=expandable_segments:True"
+    how = f"{recorded.variable}=expandable_segments:True"
     yield TorchRemedy("expandable-segments", "reserved", peak - after, after, title, price, how)
 
 

@@ -55,8 +55,13 @@ def recompute_all_layers(table: Table, contents: Contents, curve: Curve) -> Reco
     # Blocks that this run already recomputes, in their first pass or their second.
     again = table.stack.rows_matching(lambda stack: any(frame.file.endswith(_RECOMPUTE_FILE) for frame in stack))
     forward = contents.phases.sure_codes == phase_code(Phase.FORWARD)
-    dynamic = table.rows_by_start(activations & eager & ~again & forward)
-    for run in _split_repetitions(table, dynamic, table.stack.codes[dynamic].astype(np.int64)):
+    dynamic = table.rows_by_start(activations & (eager | table.is_logical) & ~again & forward)
+    if table.is_logical:  # PyTorch's tracker counts all outputs of the forward pass
+        begins = np.sort(table.start[contents.phases.rows_of(Phase.BACKWARD)])
+        following = np.append(begins, NEVER_FREED)[np.searchsorted(begins, table.start[dynamic])]
+        dynamic = dynamic[table.end[dynamic] > following]
+    maker = table.node if table.is_logical else table.stack
+    for run in _split_repetitions(table, dynamic, maker.codes[dynamic].astype(np.int64)):
         backward = _find_backward_begin(table.end[run], int(table.start[run[-1]]))
         if backward is not None:
             lives.start_later(run[:-1], backward)

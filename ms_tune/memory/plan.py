@@ -220,7 +220,8 @@ def problem_of_trace(trace: RankTrace, capacity: int | None) -> tuple[PackingPro
     end = np.array([last if request.end is None else request.end for request in work.requests], np.int64)
     size = np.array([request.size for request in work.requests], np.int64)
     names = tuple(str(line) for line in trace.table.line[rows].tolist())
-    footprint = max((row.actual or 0 for row in work.recorded), default=0)
+    # A dry-run counts tensors, and no pool.
+    footprint = 0 if trace.table.is_logical else max((row.actual or 0 for row in work.recorded), default=0)
     problem = PackingProblem(start, np.maximum(end, start + 1), size, np.full(len(size), ALIGNMENT), names, capacity)
     return problem, footprint or None
 

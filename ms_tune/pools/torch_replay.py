@@ -201,6 +201,11 @@ def replay_recording(
     return _try_settings(device, best, on_progress, stop=False)
 
 
+def replay_with(device: DeviceTrace, settings: TorchSettings) -> TorchReplay:
+    """Replay one device's events with known settings."""
+    return _try_settings(device, settings, lambda _share: None, stop=False)
+
+
 def _try_settings(
     device: DeviceTrace, settings: TorchSettings, on_progress: Callable[[float], None], *, stop: bool
 ) -> TorchReplay:

@@ -40,6 +40,11 @@ class TorchSettings:
     roundup: tuple[int, ...] = ()
     collect_above: float | None = None  # `garbage_collection_threshold`, a share of `total`; None if not set
 
+    @property
+    def variable(self) -> str:
+        """Return the environment variable of these settings."""
+        return f"PYTORCH_{'NPU' if self.padding else 'CUDA'}_ALLOC_CONF"
+
     def round_request(self, size: int) -> int:
         """Return the block size for a request, before any remainder that is too small to split off."""
         padded = size + self.padding

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ms_tune.errors import NoTraceError, TraceError
+from ms_tune.readers.dry_run import RANK_FILE, is_dry_run_file, is_dry_run_json
 from ms_tune.readers.lines import reading
 from ms_tune.records import Record
 from ms_tune.text import msg
@@ -34,6 +35,7 @@ class RankFiles:
     log: Path | None  # the log of the process
     tensors: Path | None  # `tensors.json` of `ms-tune dryrun`
     collectives: Path | None  # `comm_execute_order.csv`
+    report: Path | None = None  # the JSON file of a HyperParallel dry-run
 
 
 class TraceFolder(Record):
@@ -46,7 +48,9 @@ class TraceFolder(Record):
 def find_trace(path: Path) -> TraceFolder:
     """Return the files of every rank at a place: a ``memory_block.csv``, its folder, or a folder above it."""
     if path.is_file():
-        return TraceFolder((_rank_files(path),), stale=False)
+        rows = path.with_suffix(".csv")  # smaller than the JSON file next to it
+        chosen = rows if is_dry_run_json(path) and rows.is_file() else path
+        return TraceFolder((_rank_files(chosen),), stale=False)
     with reading(path):
         found = sorted(_find_block_files(path, _DEPTH, [0])) if path.is_dir() else []
     if not found:
@@ -60,13 +64,27 @@ def find_trace(path: Path) -> TraceFolder:
     return TraceFolder(tuple(ranks), stale=max(times) - min(times) > _STALE)
 
 
+def is_dry_run(path: Path) -> bool:
+    """Return whether a trace is of a HyperParallel dry-run; False if there is none."""
+    try:
+        return any(is_dry_run_file(files.blocks) for files in find_trace(path).ranks[:1])
+    except TraceError:
+        return False
+
+
 def _find_block_files(folder: Path, depth: int, seen: list[int]) -> Iterator[Path]:
-    file = folder / BLOCKS
-    if file.is_file():
-        yield file
+    entries = sorted(folder.iterdir())
+    dry_runs: dict[str, Path] = {}  # by rank; its CSV file is smaller than its JSON file
+    for file in entries:
+        found = RANK_FILE.fullmatch(file.name)
+        if file.name == BLOCKS and file.is_file():
+            yield file
+        elif found and file.is_file() and (file.suffix == ".csv" or is_dry_run_json(file)):
+            dry_runs[found[1]] = min(file, dry_runs.get(found[1], file), key=lambda path: path.suffix)
+    yield from dry_runs.values()
     if not depth:
         return
-    for entry in sorted(folder.iterdir()):
+    for entry in entries:
         if entry.is_dir() and not entry.is_symlink() and not entry.name.startswith("."):
             seen[0] += 1
             if seen[0] > _MOST_FOLDERS:
@@ -76,7 +94,9 @@ def _find_block_files(folder: Path, depth: int, seen: list[int]) -> Iterator[Pat
 
 def _rank_files(blocks: Path) -> RankFiles:
     folder = blocks.parent
-    numbers = (_RANK.fullmatch(one.name) for one in (folder, folder.parent))
+    named = RANK_FILE.fullmatch(blocks.name)
+    numbers = (named, *(_RANK.fullmatch(one.name) for one in (folder, folder.parent)))
+    beside = [blocks.with_suffix(".json"), *([folder / f"rank_{named[1]}.json"] if named else [])]
     # `ms-tune dryrun` keeps the log and the list of tensors in rank_N/, and the tracker may write to rank_N/rank_N/.
     near = [folder, *([folder.parent] if _RANK.fullmatch(folder.name) else [])]
     logs = [place / name for place in near for name in ("log.txt", "log")]
@@ -91,6 +111,7 @@ def _rank_files(blocks: Path) -> RankFiles:
         log=_first_file(logs),
         tensors=_first_file([place / "tensors.json" for place in near]),
         collectives=_first_file(order),
+        report=next((path for path in beside if path.is_file() and is_dry_run_json(path)), None),
     )
 
 

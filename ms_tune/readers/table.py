@@ -18,6 +18,7 @@ from ms_tune.readers.memory_block import NEVER_FREED, Block, DroppedRow, Frame
 from ms_tune.text import msg
 
 HOST_POOL = "Other"
+PHASES_OF_DRY_RUN = frozenset({"initialization", "forward", "backward", "recompute", "optimizer"})
 NONE = -1  # a missing number
 _MOST_BYTES = 2.0**62  # sums of sizes must stay below 2^63
 
@@ -90,6 +91,12 @@ class Table:
     def __len__(self) -> int:
         return len(self.start)
 
+    @property
+    def is_logical(self) -> bool:
+        """Return whether the rows are PyTorch's tensors of a dry-run, which no allocator placed."""
+        tasks = {*self.task.values} - {""}
+        return bool(tasks) and tasks <= PHASES_OF_DRY_RUN
+
     def on_device(self) -> NDArray[np.bool_]:
         """Return which rows use memory of the device.
 
@@ -101,7 +108,10 @@ class Table:
 
     def select_rows(self, wanted: NDArray[np.bool_]) -> Table:
         """Return a table of the wanted rows."""
-        rows = np.flatnonzero(wanted)
+        return self.take_rows(np.flatnonzero(wanted))
+
+    def take_rows(self, rows: NDArray[np.int64]) -> Table:
+        """Return a table of rows by their indices."""
         columns: dict[str, Any] = {
             name: value[rows] if isinstance(value, np.ndarray) else Coded(value.codes[rows], value.values)
             for name, value in ((name, getattr(self, name)) for name in _TYPES)

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ms_tune.errors import TraceError
+from ms_tune.readers.dry_run import open_rows
 from ms_tune.readers.lines import FilePart, Progress, iterate_lines, iterate_parts, no_progress, reading
 from ms_tune.readers.memory_block import NEVER_FREED, ColumnLayout, DroppedRow, RefusedRow, RowReader, read_layout
 from ms_tune.readers.reused import end_reused_blocks
@@ -156,7 +157,7 @@ _FLAG = r"^[01]?$"
 def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
     """Read a ``memory_block.csv``. Raises TraceError: the file is unreadable, or not the tracker's."""
     builder, truncated = TableBuilder(), False
-    with reading(path), path.open("rb") as file:
+    with reading(path), open_rows(path) as file:
         number, text, _ = next(iterate_lines(file), (0, None, True))
         if not number:
             raise TraceError(msg("trace.empty"), msg("trace.not-tracker.hint"), path=path)
@@ -186,7 +187,7 @@ def read_block_table(path: Path, on_bytes: Progress = no_progress) -> Table:
         columns=layout.names,
         truncated=truncated,
     )
-    return end_reused_blocks(table)
+    return table if table.is_logical else end_reused_blocks(table)
 
 
 def _keep_plain(

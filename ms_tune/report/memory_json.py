@@ -80,6 +80,7 @@ def rank_json(rank: RankReport) -> dict[str, object]:
         "rank": rank.rank,
         "trace": rank.files.blocks,
         **_layers_json(rank),
+        **_dry_run_json(rank),
         **record_json(rank.curve, *_CURVE),
         "fragmentation_bytes": max(0, rank.curve.footprint_bytes - rank.curve.peak_bytes),
         **_rows_json(rank),
@@ -124,6 +125,15 @@ def _layers_json(rank: RankReport) -> dict[str, object]:
         "extrapolated_from_layers": whole and whole[1],
         "remedies_scaled_from_layers": scaled and scaled[1],
     }
+
+
+def _dry_run_json(rank: RankReport) -> dict[str, object]:
+    # Only of a dry-run of HyperParallel.
+    if rank.placed is None:
+        return {}
+    sizes = record_json(rank.placed, "expandable_bytes", "unlisted_bytes", "later_peak_bytes", "later_reserved_bytes")
+    said = {} if rank.dry_run is None else record_json(rank.dry_run, "parallel", "stages", "limitations", "failure")
+    return {"dry_run": {"variable": rank.placed.settings.variable, **sizes, **said}}
 
 
 def _phase_json(moment: ContentBytes | PeakMoment) -> dict[str, object]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ms_tune.diagnostics import Diagnostic
 from ms_tune.footprint.breakdown import Holder, LayerActivations, PeakBreakdown
+from ms_tune.footprint.dry_run import PlacedTensors
 from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy
 from ms_tune.footprint.result import MemoryReport, RankReport
 from ms_tune.memory.diff import Comparison, RankComparison
@@ -58,11 +59,18 @@ def show_summary(report: MemoryReport, console: Console, top: int | None) -> Non
         _show_short(rank.peak.holders[:most], console)
         for line in ("", title, *remedies):
             console.write(line)
+    if rank.placed is not None and len(report.ranks) > 1:
+        _show_ranks(report, console)
     findings = sorted(report.all_findings, key=lambda finding: finding.severity.rank)
     if findings:
         more = console.text("memory.show.more-findings", count=len(findings) - 1) if len(findings) > 1 else ""
         console.write(_finding_title(findings[0], console) + more)
-    console.write_raw(console.text("memory.show.next", path=report.source))
+    console.write_raw(_next_line(report, console))
+
+
+def _next_line(report: MemoryReport, console: Console) -> str:
+    name = "memory.show.next" if report.worst.placed is None else "memory.show.next-settings"
+    return console.text(name, path=report.source)
 
 
 def _peak_lines(rank: RankReport, console: Console) -> Iterator[str]:
@@ -80,6 +88,8 @@ def _remedies_title(rank: RankReport, console: Console) -> str:
     if rank.scaled_from is not None:
         layers, runs = rank.scaled_from
         return console.text("remedies.title-scaled", layers=layers, runs=listed_numbers(runs))
+    if rank.placed is not None and rank.placed.later_peak_bytes:
+        return console.text("remedies.title-second-step")
     return console.text("remedies.title-sample" if rank.sample is not None else "remedies.title")
 
 
@@ -125,7 +135,7 @@ def show_report(report: MemoryReport, console: Console, top: int) -> None:
         _show_ranks(report, console)
     _show_findings(report.all_findings, console)
     console.write("")
-    console.write_raw(console.text("memory.show.next", path=report.source))
+    console.write_raw(_next_line(report, console))
 
 
 def show_breakdown(parts: PeakBreakdown, console: Console, top: int) -> None:
@@ -141,16 +151,33 @@ def _trace_lines(rank: RankReport, ranks: int, console: Console) -> Iterator[str
         layers, runs = rank.extrapolation
         rows = console.text("memory.show.extrapolated", layers=layers, runs=listed_numbers(runs), steps=steps)
     else:
-        rows = console.text("memory.show.rows", rows=f"{len(rank.table):,}", steps=steps)
+        name = "rows" if rank.placed is None else "tensors"
+        rows = console.text(f"memory.show.{name}", rows=f"{len(rank.table):,}", steps=steps)
     if rank.rank is not None:
         rows = console.labelled(console.text("memory.show.rank", rank=rank.rank), rows)
     yield rows + (console.text("memory.show.other-ranks", count=ranks - 1) if ranks > 1 else "")
+    if rank.placed is not None:
+        yield from _placement_lines(rank.placed, rank, console)
     if rank.table.unreleased:
         yield console.text("trace.unreleased", count=f"{rank.table.unreleased:,}")
     if rank.sample is not None:
         yield console.text("memory.show.sample", run=rank.sample[0], layers=rank.sample[1])
     if not len(rank.table):
         yield console.text("memory.empty")
+
+
+def _placement_lines(placed: PlacedTensors, rank: RankReport, console: Console) -> Iterator[str]:
+    peak, classic, expandable = rank.curve.peak_bytes, rank.curve.footprint_bytes, placed.expandable_bytes
+    more, less = (f"{each / max(peak, 1) - 1:.1%}" for each in (classic, expandable))
+    sizes = {"classic": size_text(classic), "expandable": size_text(expandable)}
+    yield console.text("memory.show.placed", variable=placed.settings.variable, more=more, less=less, **sizes)
+    if placed.later_peak_bytes > peak:
+        later = {"peak": size_text(placed.later_peak_bytes), "reserved": size_text(placed.later_reserved_bytes)}
+        yield console.text("memory.show.second-step", **later)
+    if placed.unlisted_bytes:
+        yield console.text("memory.show.unlisted", size=size_text(placed.unlisted_bytes))
+    if rank.dry_run is not None and rank.dry_run.limitations:
+        yield console.text("memory.show.limitations", texts="; ".join(rank.dry_run.limitations))
 
 
 def _phase_text(rank: RankReport, console: Console) -> str:
@@ -333,21 +360,20 @@ def _show_theory(rank: RankReport, console: Console) -> None:
 
 def _show_ranks(report: MemoryReport, console: Console) -> None:
     console.write_section("memory.show.ranks")
-    rows = []
-    for rank, stage in zip(report.ranks, report.stages, strict=True):
+    equal: dict[tuple[str, ...], list[RankReport]] = {}
+    order = sorted(zip(report.ranks, report.stages, strict=True), key=lambda pair: _badness(pair[0]))
+    for rank, stage in order:
         what = largest_contents(rank.peak.contents, 3, console)
         peak, footprint = size_text(rank.curve.peak_bytes), size_text(rank.curve.footprint_bytes)
-        rows.append(
-            [
-                number_or_dash(rank.rank),
-                number_or_dash(stage),
-                peak,
-                footprint,
-                verdict_word(rank.verdict, console),
-                what,
-            ]
-        )
+        row = (number_or_dash(stage), peak, footprint, verdict_word(rank.verdict, console), what)
+        equal.setdefault(row, []).append(rank)
+    rows = [[", ".join(number_or_dash(one.rank) for one in ranks), *row] for row, ranks in equal.items()]
     show_table(console, ["rank", "stage", "peak", "footprint", "verdict", "content"], rows)
+
+
+def _badness(rank: RankReport) -> tuple[int, int]:
+    # The worst first; equal ones in the order of their numbers.
+    return -rank.verdict.severity, -rank.curve.peak_bytes
 
 
 def _show_findings(findings: Sequence[Diagnostic], console: Console) -> None:

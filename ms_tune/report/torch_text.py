@@ -87,6 +87,8 @@ def proof_lines(report: TorchReport) -> list[Message]:
     if not len(report.device.events):
         return [reason] if reason is not None else []
     counts = {"allocations": f"{replay.allocations:,}", "differences": f"{replay.differences:,}"}
+    if report.simulated and reason is None:
+        return [msg("snapshot.show.simulated", **counts)]
     refused = [msg("snapshot.show.refused", reason=reason)] if reason is not None else []
     uncertain = replay.uncertain_bytes if reason is None else 0
     range_note = [msg("snapshot.show.uncertain", size=size_text(uncertain))] if uncertain else []
@@ -152,8 +154,8 @@ def show_what_if(result: TorchWhatIf, console: Console, *, quiet: bool = False, 
     asked = [outcome for outcome in result.outcomes if not outcome.recorded]
     best = min(asked, key=lambda outcome: outcome.reserved_peak_bytes)
     saved = result.outcomes[0].reserved_peak_bytes - best.reserved_peak_bytes
-    setting = _setting_text(best, console)
-    text = "snapshot.show.saves" if saved > 0 else "snapshot.show.no-gain"
+    setting = _setting_text(best, console, report)
+    text = f"snapshot.show.{'saves' if saved > 0 else 'no-gain-default' if report.simulated else 'no-gain'}"
     console.write_text(text, saved=size_text(max(saved, 0)), setting=setting, written=_variable_text(best))
     if quiet:
         return
@@ -170,20 +172,20 @@ def show_what_if(result: TorchWhatIf, console: Console, *, quiet: bool = False, 
             change,
             size_text(outcome.reserved_end_bytes),
         ]
-        rows.append([*sizes, _setting_text(outcome, console), over])
+        rows.append([*sizes, _setting_text(outcome, console, report), over])
     show_table(console, ["start", "peak", "change", "end", "setting", "fits"], rows)
     for line in proof_lines(report)[0 if verbose else 1 :]:
         console.write(console.say(line))
-    if verbose:
+    if verbose and not report.simulated:
         recorded = report.reserved_peak_bytes or 0
         write_figure(console, "snapshot.show.reserved", size_text(recorded), console.text("snapshot.show.as-recorded"))
-    if verbose or result.error_bytes:
+    if (verbose and not report.simulated) or result.error_bytes:
         console.write_text("snapshot.show.error", error=signed_text(result.error_bytes))
     if any(outcome.settings.collect_above is not None for outcome in asked):
         console.write_text("snapshot.show.collect", limit=size_text(result.limit or 0))
 
 
-def _setting_text(outcome: TorchOutcome, console: Console) -> str:
+def _setting_text(outcome: TorchOutcome, console: Console, report: TorchReport) -> str:
     settings = outcome.settings
     parts = [console.text("snapshot.setting.expandable" if settings.expandable else "snapshot.setting.classic")]
     parts += _list_options(settings)
@@ -192,14 +194,14 @@ def _setting_text(outcome: TorchOutcome, console: Console) -> str:
     if outcome.cache is not Cache.AS_RECORDED:
         parts.append(console.text(f"snapshot.setting.cache.{outcome.cache.value}"))
     if outcome.recorded:
-        parts.append(console.text("snapshot.setting.recorded"))
+        parts.append(console.text(f"snapshot.setting.{'default' if report.simulated else 'recorded'}"))
     return console.listed(parts)
 
 
 def _variable_text(outcome: TorchOutcome) -> str:
     settings = outcome.settings
     options = ",".join([f"expandable_segments:{settings.expandable}", *_list_options(settings)])
-    return f"PYTORCH_{'NPU' if settings.padding else 'CUDA'}_ALLOC_CONF={options}"
+    return f"{settings.variable}={options}"
 
 
 def _list_options(settings: TorchSettings) -> Iterator[str]:

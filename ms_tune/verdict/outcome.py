@@ -40,12 +40,19 @@ class Need(Record):
     footprint_bytes: int
     least_footprint_bytes: int  # the lower bound
     source: Message  # how the footprint was determined
+    remark: Message = msg("verdict.line.vmm")  # how fragmentation can be avoided
 
     @classmethod
     def of_trace(cls, peak: int, footprint: int) -> Need:
         """Return the need from a trace; without a footprint column only the peak is known."""
         whole = max(peak, footprint)
         return cls(peak, whole, whole, msg("verdict.footprint.traced"))
+
+    @classmethod
+    def of_dry_run(cls, peak: int, footprint: int, setting: str) -> Need:
+        """Return the need of logical tensors that were placed in PyTorch's allocator; ``setting`` is its variable."""
+        source, remark = msg("verdict.footprint.torch"), msg("verdict.line.expandable", setting=setting)
+        return cls(peak, footprint, footprint, source, remark)
 
     @classmethod
     def of_derived_stage(cls, peak: int, runs: Sequence[tuple[int, int]]) -> Need:
@@ -72,6 +79,7 @@ class UntracedNeeds(Record):
     counted: bool = True  # whether they were counted in the run's output, not derived from the parallel split
     buffer_mib: int | None = None  # `HCCL_BUFFSIZE`, if it is set
     reserve_bytes: int = 0  # reserve requested by the user
+    torch: bool = False  # a trace of PyTorch's tensors, without workspaces
 
     def with_groups(self, groups: Mapping[str, int] | None) -> UntracedNeeds:
         """Return a copy with these communicators: ranks by name, 0 where unknown; None if nothing is known."""
@@ -151,7 +159,7 @@ class Verdict(Record):
             sizes = {"peak": short_gib(self.need.peak_bytes), "footprint": short_gib(self.need.footprint_bytes)}
             found.append(msg("verdict.line.need", **sizes, source=self.need.source))
             if self.outcome is Fit.TIGHT and self.need.footprint_bytes > self.need.peak_bytes:
-                found.append(msg("verdict.line.vmm"))
+                found.append(self.need.remark)
         found += [
             msg("verdict.line.reserve", size=mib(item.bytes), why=item.why)
             for item in self.reserve
@@ -189,7 +197,12 @@ def reserve_of(outside: UntracedNeeds, limit: Limit) -> tuple[ReserveItem, ...]:
     if outside.simulated:
         items.append(_communication_item(outside, limit))
     if outside.simulated and not outside.workspaces_traced:
-        items.append(ReserveItem("workspaces", workspace_bytes(), msg("verdict.reserve.workspaces")))
+        why = msg("verdict.reserve.workspaces.torch" if outside.torch else "verdict.reserve.workspaces")
+        items.append(ReserveItem("workspaces", workspace_bytes(torch=outside.torch), why))
+    if outside.torch:
+        items.append(
+            ReserveItem("context", 0, msg("verdict.reserve.context", device=limit.device.name), is_unknown=True)
+        )
     if outside.reserve_bytes:
         items.append(ReserveItem("user", outside.reserve_bytes, msg("verdict.reserve.user")))
     return tuple(items)

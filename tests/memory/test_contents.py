@@ -202,7 +202,7 @@ def test_types_of_the_emulator() -> None:
         ("Gradient", MemoryCategory.GRADIENTS),
         ("Optstate", MemoryCategory.OPTIMIZER_STATE),
         ("Activation", MemoryCategory.ACTIVATIONS),
-        ("Temp", MemoryCategory.UNATTRIBUTED),
+        ("Temp", MemoryCategory.TEMPORARIES),
     ):
         assert content_of(block(1, kind=kind, task_name="forward")) is expected
 
