@@ -49,8 +49,8 @@ class PlacedTensors(NamedTuple):
 def place_tensors(logical: Table, report: DryRunReport | None) -> PlacedTensors:
     """Return the tensors of a dry-run as blocks of an allocator.
 
-    A file of the first format has no rows for parameters, but its ``actual_peak_memory`` counts them. What its rows lack
-    at the peak becomes one more block that is never freed.
+    A file of the first format has no rows for parameters, but its ``actual_peak_memory`` counts them. The bytes of the peak
+    without rows become one more block that is never freed.
     """
     settings = default_settings(logical, report)
     lacking = max(int(logical.footprint_after.max(initial=0)) - compute_curve(logical).peak_bytes, 0)
@@ -68,7 +68,7 @@ def place_tensors(logical: Table, report: DryRunReport | None) -> PlacedTensors:
 
 
 def _repeat_step(table: Table) -> Table:
-    # A dry-run makes one step, whose optimizer state begins with its update. What outlives it is there in the next one.
+    # A dry-run makes one step, whose optimizer state begins with its update. Blocks that outlive it are alive in the next one.
     begun = table.task.rows_in(["forward"])
     state = table.kind.rows_in(["Optstate"]) & (table.end == NEVER_FREED)
     if not begun.any() or not (table.start[state] > table.start[begun].min()).any():
@@ -114,7 +114,7 @@ def collect_dry_run_terms(placed: PlacedTensors, report: DryRunReport | None, as
         degrees.pop("dp", None)
     outside = UntracedNeeds(
         torch=True,
-        simulated=bool(placed.settings.padding),  # what it reserves is about HCCL and torch_npu
+        simulated=bool(placed.settings.padding),  # the reserve is for HCCL and torch_npu
         communicators=None if report is None else len(degrees) + (report.ranks > 1),
         counted=False,
         reserve_bytes=asked.reserve_bytes or 0,

@@ -1,4 +1,4 @@
-"""Read what HyperParallel's dry-runs write: ``rank_<r>_memory.csv``, and a JSON file with the same rows and their limits.
+"""Read the files of HyperParallel's dry-runs: ``rank_<r>_memory.csv``, and a JSON file with the same rows and their limits.
 
 The rows are logical tensors of PyTorch, not blocks of an allocator: no address is used twice, and ``actual_peak_memory``
 is the running peak of live bytes. Of both formats (``schema_version`` 2 and 3), the phases in ``task_name`` are the mark;
@@ -16,11 +16,11 @@ from typing import BinaryIO
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import iterate_lines, read_json, reading
-from ms_tune.readers.table import PHASES_OF_DRY_RUN
 from ms_tune.records import Record
 from ms_tune.text import msg
 from ms_tune.units import MIB
 
+PHASES_OF_DRY_RUN = frozenset({"initialization", "forward", "backward", "recompute", "optimizer"})
 RANK_FILE = re.compile(r"rank_?(\d{1,9})(?:_memory\.csv|(?:_memory)?\.json)")
 _MOST_BYTES = 512 * MIB
 _HEAD = 4096  # bytes in which the JSON's first key is expected
@@ -33,7 +33,7 @@ class DryRunReport(Record):
     ranks: int  # of the job
     parallel: Mapping[str, int]  # degrees by name, such as `dp_shard` and `tp`
     stages: tuple[int, ...]  # numbers of the pipeline stages of the rank
-    limitations: tuple[str, ...]  # what it says that it leaves out
+    limitations: tuple[str, ...]  # memory that it leaves out, in its own words
     failure: str  # the stage and error at which it ended; empty if it did not fail
     cuda: bool  # whether it is for a GPU
 

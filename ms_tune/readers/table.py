@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ms_tune.errors import TraceError
+from ms_tune.readers.dry_run import PHASES_OF_DRY_RUN
 from ms_tune.readers.memory_block import NEVER_FREED, Block, DroppedRow, Frame
 from ms_tune.text import msg
 
 HOST_POOL = "Other"
-PHASES_OF_DRY_RUN = frozenset({"initialization", "forward", "backward", "recompute", "optimizer"})
 NONE = -1  # a missing number
 _MOST_BYTES = 2.0**62  # sums of sizes must stay below 2^63
 
