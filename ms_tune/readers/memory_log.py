@@ -4,6 +4,7 @@
   ``MS_MEMORY_STATISTIC=1`` is set: peak without and with fragmentation, in whole MiB, rounded down.
 * Megatron's ``report_memory`` (megatron/training/utils.py), after the first steps that are logged; and the same in the
   JSON baselines of MindSpeed-LLM's and -MM's tests, without reserved memory.
+* HyperParallel's ``mem_info`` (runtime/memory_profiler.py at 55b52225), before each step: the peaks since the last line.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ _REPORT = re.compile(
     r"\[Rank (\d{1,6})\] \(after (\d{1,12}) iterations\) memory \(MB\) \| allocated: ([\d.]{1,30})"
     r" \| max allocated: ([\d.]{1,30}) \| reserved: ([\d.]{1,30})(?: \| max reserved: ([\d.]{1,30}))?"
 )
-_NEEDLES = (b" memory (MB) |", b" memory size: ", b"peak memory usage")
+_BEFORE_STEP = re.compile(
+    r"Memory usage step=(\d{1,12}) global_rank=(\d{1,6}) .{0,80}?max_memory_reserved=(\d{1,15}) max_memory_allocated=(\d{1,15})"
+)
+REPORT_WORDS = (" memory (MB) |", "Memory usage step=")
+_NEEDLES = (*(words.encode() for words in REPORT_WORDS), b" memory size: ", b"peak memory usage")
 
 
 class MemoryWords(str, Enum):
@@ -56,10 +61,20 @@ class RankMemory:
 
 
 def parse_reports(text: str) -> Iterator[LoggedMemory]:
-    """Yield the memory in a line of Megatron's ``report_memory``; several ranks may have written it at once."""
+    """Yield the memory in a line; several ranks may have written it at once."""
     for found in _REPORT.finditer(text):
         sizes = [_parse_mib(found[place] or "0") for place in range(3, 7)]
         yield LoggedMemory(int(found[1]), sizes[0], sizes[1], sizes[2], sizes[3], int(found[2]))
+    for found in _BEFORE_STEP.finditer(text):
+        yield LoggedMemory(int(found[2]), 0, int(found[4]), 0, int(found[3]), int(found[1]))
+
+
+def join_reports(known: LoggedMemory | None, later: LoggedMemory) -> LoggedMemory:
+    """Return a rank's last report with the largest peaks of both: some trainers reset theirs after each line."""
+    if known is None:
+        return later
+    peaks = (max(known.max_allocated, later.max_allocated), max(known.max_reserved, later.max_reserved))
+    return replace(later, max_allocated=peaks[0], max_reserved=peaks[1])
 
 
 def read_logged_memory(path: Path) -> tuple[RankMemory, ...]:
@@ -94,15 +109,17 @@ class _MemoryLogReader:
         self._path = path
         self._file_rank = parse_rank(path)
         self._reports: dict[int | None, RankMemory] = {}
+        self._joined: dict[int, LoggedMemory] = {}
         self._statistics: dict[int | None, list[RankMemory]] = {}
         self._open: dict[int | None, StatisticsLines] = {}
 
     def take(self, number: int, line: str) -> None:
         rank, text = split_rank(line)
-        if " memory (MB) |" in text:
+        if any(words in text for words in REPORT_WORDS):
             for report in parse_reports(text):
                 if report.rank in self._reports or len(self._reports) < _MOST_RANKS:
-                    self._reports[report.rank] = _memory_reported(report, self._path, number)
+                    whole = self._joined[report.rank] = join_reports(self._joined.get(report.rank), report)
+                    self._reports[report.rank] = _memory_reported(whole, self._path, number)
             return
         rank = self._file_rank if rank is None else rank
         if rank not in self._open and len(self._open) >= _MOST_RANKS:

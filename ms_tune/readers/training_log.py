@@ -36,7 +36,7 @@ from ms_tune.readers.logged_steps import (
     TrainingLog,
     read_baseline,
 )
-from ms_tune.readers.memory_log import parse_reports
+from ms_tune.readers.memory_log import REPORT_WORDS, join_reports, parse_reports
 from ms_tune.readers.plain_pickle import no_collection
 from ms_tune.readers.step_lines import (
     Columns,
@@ -174,7 +174,7 @@ class _TrainingLogReader:
         self._forms = forms
         self._events = load("step_lines")["events"]
         words = {word for form in forms for word in form.words}
-        self._others = tuple(word.encode() for word in (" memory (MB) |", ".log <==", *self._events))
+        self._others = tuple(word.encode() for word in (*REPORT_WORDS, ".log <==", *self._events))
         self._needles = (*(word.encode() for word in sorted(words)), *self._others) if words else (b"",)
         self._size = 0  # bytes read so far
         self._gpu = False
@@ -508,17 +508,18 @@ class _TrainingLogReader:
     def _read_remark(self, text: str, line: int) -> None:
         kinds = [kind for words, kind in self._events.items() if words in text]
         tail = _TAIL.search(text)
-        if not kinds and not tail and " memory (MB) |" not in text:
+        reports = any(words in text for words in REPORT_WORDS)
+        if not kinds and not tail and not reports:
             return
         self.place_batch()
         if tail:
             self._tailed = int(tail[1])
-        for memory in parse_reports(text) if " memory (MB) |" in text else ():
+        for memory in parse_reports(text) if reports else ():
             # Ranks do not wait for the one that writes steps: the report may belong to the run that begins.
             begun = self.runs and self._latest is not None and self._latest.last <= memory.steps
             kept = self.runs[-1].memory if begun else self._early
             if memory.rank in kept or len(kept) < _MOST_RANKS:
-                kept[memory.rank] = memory
+                kept[memory.rank] = join_reports(kept.get(memory.rank), memory)
         for kind in kinds if self.runs and self._latest is not None else ():
             if len(self.runs[-1].remarks) < _MOST_REMARKS and self._latest is not None:
                 self.runs[-1].remarks.append(Remark(kind, self._latest.last, line))

@@ -44,6 +44,14 @@ def test_lines_of_several_ranks_that_ran_into_each_other() -> None:
     assert list(parse_reports("memory (MB) | allocated: 1")) == []
 
 
+def test_reports_before_each_step_whose_peaks_are_reset(tmp_path: Path) -> None:
+    log, line = tmp_path / "train.log", "2026-11-30 10:00:00,000 [INFO] t: Memory usage step={} global_rank={} "
+    line += "tp_rank=0 dp_rank=0 max_memory_reserved={} max_memory_allocated={}\n"
+    log.write_text("".join(line.format(*one) for one in [(1, 4, 90, 70), (2, 4, 99, 60), (2, 5, 3, 2)]), "utf-8")
+    found = [(one.rank, one.peak_bytes, one.footprint_bytes, one.steps) for one in read_logged_memory(log)]
+    assert found == [(4, 70, 99, 2), (5, 2, 3, 2)]
+
+
 def test_the_last_report_of_each_rank_counts(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     lines = [REPORT.format(1, 1, 2), REPORT.format(0, 1, 3), REPORT.format(1, 2, 2.5) + " | max reserved: 4"]
