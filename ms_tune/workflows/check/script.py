@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ from ms_tune.estimate.megatron import (
     MegatronOptions,
     megatron_stage,
 )
-from ms_tune.estimate.memory import Estimate
+from ms_tune.estimate.memory import Estimate, Outlook
 from ms_tune.job import ModelSizes, no_model_config
 from ms_tune.job.script import ScriptJob, TrainingJob
 from ms_tune.lint.result import LintReport, LintRequest
@@ -42,8 +43,9 @@ from ms_tune.lint.runner import lint_files
 from ms_tune.normalize.script import ProgramPlan, normalize_script
 from ms_tune.records import Record
 from ms_tune.source.shell.read import Launches, find_above
-from ms_tune.source.shell.values import Reason
+from ms_tune.source.shell.values import Argument, Piece, Reason
 from ms_tune.text import msg
+from ms_tune.units import short_gib
 from ms_tune.verdict.limit import limit_of_torch
 from ms_tune.verdict.outcome import no_verdict
 from ms_tune.workflows.check.base import compare_scripts, text_at
@@ -56,7 +58,7 @@ from ms_tune.workflows.check.config import (
     release_in,
     start_overview,
 )
-from ms_tune.workflows.check.result import Assumptions, Overview, Sizes, StageVerdict, Subject
+from ms_tune.workflows.check.result import Assumptions, Overview, Sizes, StageVerdict, Subject, Suggestion
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
@@ -99,10 +101,7 @@ def _script_overview(
     similar = _read_similar(script)
     found = _estimate_program(request, similar)
     if isinstance(found, ProgramEstimate):
-        screen = screen._replace(assumptions=found.assumptions, estimate=found.estimate, sizes=Sizes(*found.sizes))
-        if screen.subject.layers is None and found.estimate is not None:
-            layers = sum(one.layers for one in found.estimate.stages)
-            screen = screen._replace(subject=screen.subject._replace(layers=layers))
+        screen = _show_estimate(screen, request, found)
     if similar is not script and screen.estimate is not None:
         screen = screen._replace(estimated_as=f"MindSpeed-LLM {similar.release}")
     if screen.estimate is None:
@@ -119,6 +118,19 @@ def _script_overview(
             stages = (StageVerdict(0, no_verdict(failure.message)),)
         screen = screen._replace(stages=stages, estimate=None, no_estimate_because=None)
     return complete_overview(screen, request, _next_commands(screen, request, script, plan))
+
+
+def _show_estimate(screen: Overview, request: OverviewRequest, found: ProgramEstimate) -> Overview:
+    estimate = found.estimate
+    screen = screen._replace(assumptions=found.assumptions, estimate=estimate, sizes=Sizes(*found.sizes))
+    if estimate is None:
+        return screen
+    if estimate.outlook is Outlook.OVER:
+        screen = screen._replace(change=_suggest_arguments(request, found, estimate))
+    if screen.subject.layers is None:
+        layers = sum(one.layers for one in estimate.stages)
+        screen = screen._replace(subject=screen.subject._replace(layers=layers))
+    return screen
 
 
 def _plan_first_program(script: ScriptJob) -> tuple[ProgramPlan | None, MsTuneError | None]:
@@ -179,6 +191,7 @@ def _inspect_config(
 class ProgramEstimate(Record):
     """The estimated memory of a script's first program."""
 
+    command: ProgramArguments
     assumptions: Assumptions
     sizes: ModelSizes  # where the size of the vocabulary comes from
     estimate: Estimate | None = None
@@ -250,12 +263,46 @@ def _estimate_command(request: OverviewRequest, command: ProgramArguments) -> Pr
     sizes = ModelSizes(SizeOrigin.CONFIG)
     if named is not None:
         sizes = ModelSizes(SizeOrigin.VOCABULARY, model=named[1].name, key=named[0])
-    found = ProgramEstimate(Assumptions(devices, source, split, inputs.chunks or 1, inputs.micro_batches or 1), sizes)
+    assumptions = Assumptions(devices, source, split, inputs.chunks or 1, inputs.micro_batches or 1)
+    found = ProgramEstimate(command, assumptions, sizes)
     try:
         estimate, micro_batches = estimate_arguments(command, plan, split, request.job, words)
     except MsTuneError as error:
         return found._replace(error=error)
     return found._replace(estimate=estimate, assumptions=found.assumptions._replace(micro_batches=micro_batches))
+
+
+def _suggest_arguments(request: OverviewRequest, found: ProgramEstimate, now: Estimate) -> Suggestion:
+    # Return the first change of arguments, or several, with which the job is estimated to fit; of repeated ones the last counts.
+    command, layers = found.command, sum(one.layers - one.recomputed for one in now.stages)
+    best, micro = now, size_in(ArgumentReader(command), "micro_batch_size")
+    steps: Sequence[tuple[str, str, int]] = (
+        ("optimizer", "--use-distributed-optimizer", 0),
+        ("sequence", "--sequence-parallel", 0),
+        ("recompute", "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", layers),
+        ("micro-batch", f"--micro-batch-size {micro // 2}", micro // 2),
+    )
+    what, added = None, ""
+    for name, words, count in steps:
+        launch, place = command.launch, command.launch.place
+        more = tuple(Argument((Piece(word, place),)) for word in words.split())
+        try:
+            trial = _estimate_command(
+                request, command_in(replace(launch, arguments=(*launch.arguments, *more)), command.release)
+            )
+        except (MsTuneError, NotEvaluableError):
+            continue
+        if trial.estimate is None or trial.estimate.fullest.peak_bytes >= best.fullest.peak_bytes:
+            continue
+        command, best, added = trial.command, trial.estimate, f"{added} {words}".strip()
+        change = msg(f"check.change.{name}", count=count, value=count)
+        what = change if what is None else msg("check.change.and", first=what, second=change)
+        if best.outlook is Outlook.BELOW:
+            sizes = zip(("low", "high"), map(short_gib, best.range_bytes), strict=True)
+            params = {"what": what, "arguments": added, **dict(sizes), "limit": short_gib(best.limit.bytes)}
+            freed = now.fullest.peak_bytes - best.fullest.peak_bytes
+            return Suggestion(name, msg("check.change.arguments", **params), freed, enough=True)
+    return Suggestion("layout", msg("check.change.layout"))
 
 
 def _simulate_script(request: OverviewRequest, path: Path, observer: Observer) -> tuple[StageVerdict, ...]:

@@ -966,6 +966,22 @@ class TestScript:
         assert seen.assumptions.split.tensor == 4
         assert "the defaults of variables that env.sh may set" in str(seen.assumptions.source)
 
+    def test_arguments_with_which_a_script_would_fit(self, tmp_path: Path) -> None:
+        script, words = tmp_path / "pretrain.sh", f"torchrun --nproc_per_node 16 pretrain_gpt.py {LLAMA}"
+        script.write_text(f"{words} --tensor-model-parallel-size 4", encoding="utf-8")
+        change = check_job(script, on(28)).change
+        assert change is not None
+        assert (change.name, change.enough) == ("recompute", True)
+        added = change.text.params["arguments"]
+        assert str(added).startswith("--use-distributed-optimizer --sequence-parallel --recompute-granularity full")
+        script.write_text(f"{words} --tensor-model-parallel-size 4 {added}", encoding="utf-8")
+        after = check_job(script, on(28)).estimate
+        assert after is not None
+        assert after.outlook is Outlook.BELOW
+        change = check_job(script, on(8)).change
+        assert change is not None
+        assert (change.name, change.enough) == ("layout", False)
+
     def test_passes_that_overlap_hold_one_micro_batch_more(self, tmp_path: Path) -> None:
         words = "--num-layers-per-virtual-pipeline-stage 7 --num-experts 8 --moe-grouped-gemm"
         plain, overlapping = (_check_pair(tmp_path, f"{words} {more}", 4).estimate for more in ("", "--moe-fb-overlap"))
