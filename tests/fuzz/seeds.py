@@ -50,6 +50,10 @@ def _training_logs() -> list[Files]:
     baseline = json.dumps({"time info": [9000.5, 1000.1, 1000.2], "lm loss": [3, 2, 1], "throughput": [1.0, 9.0, 9.0]})
     texts = [static, dynamic, megatron + reported + "saving checkpoint at iteration 60\n" + megatron, baseline]
     texts += ["".join(map(write, range(20))) for write, _, _ in TRAINERS]
+    texts += [
+        f"{text}OVERFLOW! Rank 0 Skipping step.\nSaving model checkpoint to x\n{text}"
+        for text in texts[-len(TRAINERS) :]
+    ]
     return [{"train.log": text.encode()} for text in texts]
 
 

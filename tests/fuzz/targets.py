@@ -127,6 +127,7 @@ def _metrics(folder: Path) -> None:
         json.dumps(as_json(metrics.report_json(report), language), allow_nan=False)
         with redirect_stdout(io.StringIO()):
             metrics.show_report(report, console)
+            metrics.show_summary(report, None, console)
 
 
 def _failures(folder: Path) -> None:
@@ -151,6 +152,7 @@ def _profile(folder: Path) -> None:
         profile_html(report, 10, language).encode()
         with redirect_stdout(io.StringIO()):
             profile.show_report(report, 10, console)
+            profile.show_summary(report, console)
 
 
 _ALL = ("memory_block.csv", "task.csv", "tracker_graph.ir", "log", "tensors.json", "comm_execute_order.csv")
