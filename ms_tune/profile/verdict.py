@@ -37,11 +37,9 @@ def judge_profile(
     remedies: Sequence[Message] = (),
 ) -> ProfileVerdict:
     """Return the verdict on a profile; its next steps are the remedies of the causes that were found."""
-    cut = any(rank.cut_off for rank in ranks)
-    if not shares or cut:
-        return ProfileVerdict(
-            Bound.UNKNOWN, (msg("profile.verdict.cut" if cut else "profile.verdict.empty"),), (msg("profile.capture"),)
-        )
+    unsafe = "cut" if any(rank.cut_off for rank in ranks) else "parts" if any(map(_lacks_parts, ranks)) else ""
+    if not shares or unsafe:
+        return ProfileVerdict(Bound.UNKNOWN, (msg(f"profile.verdict.{unsafe or 'empty'}"),), (msg("profile.capture"),))
     window = idle_window(ranks, gaps)
     if window is not None and not window[1].host:
         return ProfileVerdict(
@@ -67,6 +65,10 @@ def judge_profile(
     elif not steps:
         steps = [msg(f"profile.next.{bound.value}")]
     return ProfileVerdict(bound, tuple(evidence), tuple(steps))
+
+
+def _lacks_parts(rank: RankTimes) -> bool:
+    return (rank.identity_error_us or 0.0) > _LEAD * rank.microseconds / rank.steps
 
 
 def idle_window(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> tuple[RankTimes, Gap] | None:

@@ -248,14 +248,15 @@ def test_msprof_beside_the_frameworks_export_is_not_read_twice(tmp_path: Path) -
 
 
 class TestDoubts:
-    def test_a_table_that_does_not_add_up(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(("error", "bound"), [(5, Bound.OPERATOR), (1e9, Bound.UNKNOWN)])
+    def test_a_table_that_does_not_add_up(self, error: float, bound: Bound, tmp_path: Path) -> None:
         file = operator_bound().write(tmp_path) / "step_trace_time.csv"
         head, row = file.read_text().splitlines()
         fields = row.split(",")
-        fields[6] = str(float(fields[6]) + 5)
+        fields[6] = str(float(fields[6]) + error)
         file.write_text(f"{head}\n{','.join(fields)}\n")
         report = analyse_profiles(tmp_path)
-        assert report.identity_error_us == pytest.approx(5)
+        assert (report.identity_error_us, report.verdict.bound) == (pytest.approx(error), bound)
         assert ids(report) == ["identity"]
 
     def test_a_cut_trace_says_so(self, tmp_path: Path) -> None:
