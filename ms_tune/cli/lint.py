@@ -34,6 +34,7 @@ _PROGRAM = "ms-tune lint"
 FORMATS = ("text", "concise", "json", "sarif", "github", "junit")
 _SAFE, _UNSAFE = "safe", "unsafe"
 _MANY = 48  # files from which progress is shown
+_SKIPPED = 5  # skipped files that are named if there is nothing else
 
 
 class _LintParser(Parser):
@@ -183,10 +184,10 @@ def _write_notes(report: LintReport, arguments: Namespace, console: Console) -> 
             console.note(console.text("lint.read-from", file=file.path, other=other))
     if len(with_others) > 1 and not arguments.verbose:
         console.note(console.text("lint.read-from.several", count=len(with_others)))
-    if arguments.verbose:
-        for skipped in report.skipped:
-            console.note(console.text("lint.skipped", file=skipped.path, reason=console.say(skipped.reason)))
-    if not report.files and not report.errors:
+    nothing = not report.files and not report.errors
+    for skipped in report.skipped if arguments.verbose else report.skipped[: _SKIPPED * nothing]:
+        console.note(console.text("lint.skipped", file=skipped.path, reason=console.say(skipped.reason)))
+    if nothing:
         console.warn(msg("lint.nothing", skipped=len(report.skipped)))
 
 

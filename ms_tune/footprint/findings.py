@@ -56,7 +56,10 @@ def list_findings(report: RankReport) -> tuple[Diagnostic, ...]:
     """Return all findings about one rank, the worst first."""
     found = [*_check_run(report), *_check_files(report), *_check_memory(report)]
     if report.placed is not None:  # of PyTorch, with other settings than MindSpore's
-        advice = {name: msg(f"memory.dry-run.{name}") for name in ("does-not-fit", "fragmentation")}
+        advice = {
+            "does-not-fit": msg("memory.dry-run.does-not-fit"),
+            "fragmentation": msg("memory.dry-run.fragmentation"),
+        }
         found = [one._replace(help=advice[one.name]) if one.name in advice else one for one in found]
     return tuple(sorted(found, key=lambda finding: (finding.severity.rank, -finding.bytes)))
 
