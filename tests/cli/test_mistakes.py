@@ -19,7 +19,10 @@ import yaml
 
 from ms_tune.cli import COMMANDS
 from ms_tune.cli.main import main
+from ms_tune.enums import Dialect
 from ms_tune.errors import ExitCode
+from ms_tune.facts.megatron import definitions
+from ms_tune.lint.checklist import built_in, built_in_code
 from ms_tune.text import Language, lookup
 from tests.sources import imports, modules, nodes
 
@@ -147,6 +150,20 @@ def test_every_hint_names_options_that_the_command_has(command: str, language: L
                 known = any(option in options for options in every.values())  # else it is one of a framework
                 if known and option not in every[name or command] and AFTER.get(text_id, "") in ("", *every[command]):
                     wrong.append(f"{text_id}: {option}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("language", Language)
+def test_every_help_of_a_check_names_options_of_both_commands_that_show_it(language: Language) -> None:
+    every = set().union(*(offered(name, language) for name in COMMANDS))
+    shown = offered("lint", language) & offered("check", language)
+    code = (one for several in built_in_code().values() for one in several)
+    wrong = [
+        (one.id, option)
+        for one in (*code, *(check for dialect in Dialect for check in built_in(dialect)))
+        for option in OPTION.findall(getattr(one.help, language.value))
+        if option in every - shown and not definitions(option, "26.1")  # arguments of MindSpeed-LLM have the same names
+    ]
     assert wrong == []
 
 
