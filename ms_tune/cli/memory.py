@@ -157,9 +157,9 @@ def _build_diff_parser(language: Language) -> Parser:
 
 
 def _run_diff(arguments: Namespace, console: Console) -> ExitCode:
-    snapshots = [is_snapshot(path) for path in (arguments.before, arguments.after)]
-    if any(snapshots):
-        if not all(snapshots):
+    paths = (arguments.before, arguments.after)
+    if any(map(is_snapshot, paths)):
+        if not all(is_snapshot(path) or is_dry_run(path) for path in paths):
             raise UsageError(msg("snapshot.two-kinds"))
         return _run_for_snapshots("diff", arguments, console)
     new_file(arguments.html, force=arguments.force)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -12,7 +13,9 @@ import pytest
 from ms_tune.cli.main import main
 from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.report import MemoryRequest, analyse_memory
+from ms_tune.pools.torch_space import NPU_PADDING, TorchSettings
 from ms_tune.readers.memory_block import NEVER_FREED
+from tests.pools.torch_recordings import Program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,6 +166,24 @@ def test_ranks_of_two_stages(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "workspaces": 95,
         "context": 0,
     }
+
+
+def test_compared_with_a_recording_of_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = TorchSettings(padding=NPU_PADDING)
+    tensors = random_tensors(1)
+    program = Program(settings)
+    events = [(end, 0, i) for i, (_, end, _, _, _) in enumerate(tensors) if end != NEVER_FREED]
+    where: dict[int, int] = {}
+    for _, takes, i in sorted([*events, *((tensor[0], 1, i) for i, tensor in enumerate(tensors))]):
+        if takes:
+            where[i] = program.allocate(tensors[i][2])
+        else:
+            program.free(where.pop(i))
+    (tmp_path / "snapshot.pickle").write_bytes(pickle.dumps(program.snapshot()))
+    file = write_csv(tmp_path / "dry", 0, tensors)
+    main(["memory", "diff", "--json", str(file), str(tmp_path / "snapshot.pickle")])
+    found = json.loads(capsys.readouterr().out)
+    assert found["before"]["reserved_peak_bytes"] == found["after"]["reserved_peak_bytes"] == reserve(tensors, 32)
 
 
 @pytest.mark.parametrize(
