@@ -372,6 +372,29 @@ def test_only_the_console_prints() -> None:
     assert printing <= {"ms_tune.report.console"}
 
 
+# Each reads files of ms-tune itself, or those of its own run folders and caches, whose size it looks at first.
+_OWN_FILES = {
+    *("text", "extras", "native", "packing.engine", "report.memory_html", "footprint.findings", "footprint.remedies"),
+    *("lint.checklist", "lint.rules", "cli.init", "cli.rule", "cli.main", "fit.measure", "fit.table_cache"),
+    *("footprint.judgement", "readers.plain_pickle", "source.atomic_write"),
+}
+
+
+def test_files_that_users_name_are_opened_in_one_place() -> None:
+    """That place does not wait for pipes and reads up to a limit; ``file_to_write`` makes the files that are written."""
+    opening = {
+        module.name.removeprefix("ms_tune."): node.lineno
+        for module in modules()
+        if not module.inside("dryrun", "facts", "reference", "source.files")
+        for node in nodes(module)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).rpartition(".")[2] in ("open", "read_text", "read_bytes")
+        and ast.unparse(node.func) not in ("os.open", "read_text", "read_bytes")
+        and not any(isinstance(word, ast.Constant) and "w" in str(word.value) for word in node.args)
+    }
+    assert {*opening} == _OWN_FILES
+
+
 _EVALUATING = ("eval", "exec", "compile", "yaml.full_load", "yaml.unsafe_load", "os.system")
 
 

@@ -32,6 +32,7 @@ from ms_tune.report import dryrun_json, dryrun_modes, dryrun_text
 from ms_tune.report.console import Console
 from ms_tune.report.memory_html import job_html
 from ms_tune.source import SCRIPTS
+from ms_tune.source.files import open_bytes
 from ms_tune.text import msg
 
 _MOST_RANKS = 12  # ranks on a page: all blocks of four ranks, curves of the others (0.5 MB each)
@@ -159,7 +160,7 @@ def _see_that_it_is_no_yaml(command: Sequence[str], console: Console) -> None:
     path = Path(command[1])
     if not path.is_file():
         raise ConfigError(msg("config.not-found"), nearby(path), path=path)
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         if b"\r\n" in file.read(_MOST_READ):
             console.warn(msg("launch.carriage-returns", file=path))
 

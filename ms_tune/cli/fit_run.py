@@ -32,6 +32,7 @@ from ms_tune.report import fit_config as report
 from ms_tune.report import fit_json, fit_text
 from ms_tune.report.console import Console
 from ms_tune.source.atomic_write import write_back
+from ms_tune.source.files import read_bytes
 from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
 from ms_tune.workflows.step_clock import measure_clock
@@ -129,9 +130,10 @@ def _layer_times(source: str) -> dict[str, LayerTimes]:
 
 def _read_text(path: Path) -> str:
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        content = read_bytes(path, _MOST_BYTES)
+        if len(content) > _MOST_BYTES:
             raise ConfigError(msg("planning.file.too-long", limit=_MOST_BYTES), path=path)
-        return path.read_text(encoding="utf-8-sig")
+        return content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = reason_of(error) if isinstance(error, OSError) else msg("planning.file.no-text")
         raise ConfigError(msg("planning.file.unreadable", why=why), path=path) from None

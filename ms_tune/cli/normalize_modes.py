@@ -10,7 +10,7 @@ from pathlib import Path
 from ms_tune.diagnostics import Diagnostic
 from ms_tune.dialects import LayerPlan
 from ms_tune.dialects.convert_layers import Converted
-from ms_tune.errors import ConfigError, ExitCode, UnsupportedError, UsageError, reason_of
+from ms_tune.errors import ExitCode, UnsupportedError, UsageError
 from ms_tune.job import Job, ModelFile
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.compare_log import compare_logs
@@ -25,7 +25,7 @@ from ms_tune.report.console import Console
 from ms_tune.source import SCRIPTS
 from ms_tune.source.atomic_write import write_back
 from ms_tune.source.edit_values import spell_value
-from ms_tune.source.yaml import SourceFile, load_source, parse_source
+from ms_tune.source.yaml import MAX_BYTES, SourceFile, decode, load_source, parse_source, read_text
 from ms_tune.text import msg
 
 _NOT_HERE = ("from_sapp", "model_config", "layers", "stages", "chunks")
@@ -90,11 +90,7 @@ def _run_sapp(arguments: Namespace, console: Console) -> ExitCode | LayerPlan:
 
 
 def _read_plan(path: Path) -> str:
-    try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = reason_of(error)
-        raise ConfigError(msg("config.unreadable", reason=reason), path=path) from error
+    return decode(sys.stdin.buffer.read(MAX_BYTES + 1), path) if str(path) == "-" else read_text(path)
 
 
 def _write_text(  # noqa: PLR0913, PLR0917 - all parts of a change

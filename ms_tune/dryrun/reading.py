@@ -68,7 +68,7 @@ def see_log(folder: Path) -> Message:
 def _read_value(file: Path, key: str) -> object:
     try:
         return json.loads(file.read_text(encoding="utf-8")).get(key)
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return None
 
 

@@ -67,7 +67,7 @@ def find_run_record(trace: Path) -> tuple[RunRecord, list[str], Path | None]:
                 run = from_json(json.loads(file.read_bytes()))
                 below = trace.absolute().parent.relative_to(at).parts
                 return run, ["/".join(below[:count]) for count in range(len(below), 0, -1)], at
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             pass
         at = at.parent
     return RunRecord(), [], None

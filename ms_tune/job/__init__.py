@@ -22,7 +22,7 @@ from ms_tune.job.detect import Recognition, find_repository, recognise
 from ms_tune.job.includes import find_named_model, with_bases, with_model_config, with_model_folder
 from ms_tune.records import Any, Record
 from ms_tune.source.edit import ValueChange
-from ms_tune.source.yaml import SourceFile, decode, load_source, parse_source
+from ms_tune.source.yaml import SourceFile, load_source, parse_source, read_text
 from ms_tune.text import Message, msg
 
 _MOST_SECTIONS = (
@@ -88,8 +88,8 @@ def no_model_config(file: Path) -> UsageError:
 def load_sections(path: Path, line: int) -> Job | None:
     """Return the job of the sections that can be read of a config that is not valid YAML at a line; None if none can."""
     try:
-        lines = decode(path.read_bytes(), path).splitlines(keepends=True)
-    except (ConfigError, OSError):
+        lines = read_text(path).splitlines(keepends=True)
+    except ConfigError:
         return None
     starts = [number for number, one in enumerate(lines) if one[0].isalpha()]
     following = next((number for number in starts if number >= line), len(lines))

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ms_tune.facts.keys import ANY_PARAMETER
+from ms_tune.source.files import read_bytes
 
 INSTALLED_FOLDERS = ("site-packages", "dist-packages")  # folders of packages that are unrelated to each other
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", *INSTALLED_FOLDERS)
@@ -48,9 +49,10 @@ def read_source_text(file: Path) -> str:
 
 def _read_bytes(file: Path) -> bytes:
     try:
-        return file.read_bytes() if file.is_file() and file.stat().st_size <= _LARGEST else b""
+        content = read_bytes(file, _LARGEST) if file.is_file() else b""
     except OSError:
         return b""
+    return content if len(content) <= _LARGEST else b""
 
 
 class SourceStamp(NamedTuple):

@@ -20,6 +20,7 @@ from ms_tune.facts.models import LAYERS, MODEL_CONFIG, is_legacy, model_folder, 
 from ms_tune.facts.sizes import PublicModel, find_public_model
 from ms_tune.job.detect import find_repository
 from ms_tune.records import Any
+from ms_tune.source.files import read_bytes
 from ms_tune.source.yaml import SourceFile, load_source
 from ms_tune.text import msg
 
@@ -133,8 +134,7 @@ def find_model_config(folder: str, config: Path) -> Path | None:
 def read_model_config(file: Path) -> dict[str, Any]:
     """Return the content of a model's ``config.json``."""
     try:
-        with file.open("rb") as content:
-            text = content.read(_LARGEST_MODEL_CONFIG + 1)
+        text = read_bytes(file, _LARGEST_MODEL_CONFIG)
         if len(text) > _LARGEST_MODEL_CONFIG:
             raise ConfigError(msg("config.model-json", reason=f"> {_LARGEST_MODEL_CONFIG} B"), path=file)
         data = json.loads(text)

@@ -28,7 +28,6 @@ from ms_tune.source.shell.read import (
     MAX_BYTES,
     Launch,
     Launches,
-    content,
     find_above,
     has_folder_above,
     is_to_be_filled_in,
@@ -36,7 +35,7 @@ from ms_tune.source.shell.read import (
 )
 from ms_tune.source.shell.syntax import File, ScriptPlace
 from ms_tune.source.shell.values import Argument, Pieces, text_of
-from ms_tune.source.yaml import SourceFile, load_source
+from ms_tune.source.yaml import SourceFile, load_source, read_text
 from ms_tune.text import msg
 
 _LAUNCHER = "msrun_launcher.sh"
@@ -194,7 +193,7 @@ class ScriptJob:
 
     def __init__(self, path: Path, text: str | None = None, *, version: str | None = None) -> None:
         self.path, self.version = path, version
-        self.text = content(path) if text is None else text
+        self.text = read_text(path) if text is None else text
 
     @cached_property
     def launches(self) -> Launches:

@@ -12,6 +12,7 @@ from ms_tune.encode import SCHEMA_VERSION, json_text, schema_version_of
 from ms_tune.errors import ConfigError, reason_of
 from ms_tune.records import Record
 from ms_tune.source.atomic_write import write_atomically
+from ms_tune.source.files import read_bytes
 from ms_tune.text import msg
 
 TYPE_CHECKING = False
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ms_tune.diagnostics import Diagnostic
 
 VERSION = 1
+_MOST_BYTES = 64 * 1024**2
 
 
 class Baseline(Record):
@@ -47,7 +49,7 @@ def relative_name(path: Path, folder: Path) -> str:
 def load_baseline(file: Path) -> Baseline:
     """Read a baseline."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(read_bytes(file, _MOST_BYTES))
         if (version := schema_version_of(data)) != VERSION:
             raise ConfigError(msg("lint.baseline.version", version=version), path=file)
         files = {
@@ -57,7 +59,7 @@ def load_baseline(file: Path) -> Baseline:
     except OSError as error:
         hint = msg("lint.baseline.hint")
         raise ConfigError(msg("config.unreadable", reason=reason_of(error)), hint, path=file) from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ConfigError(msg("lint.baseline.invalid"), path=file) from error
     return Baseline(file.absolute().parent, files)
 

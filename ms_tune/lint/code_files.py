@@ -25,8 +25,8 @@ from ms_tune.lint.environment.variables import MS_NAMES
 from ms_tune.lint.python_code.module import module_of
 from ms_tune.lint.python_code.source import parse_python, variables_in
 from ms_tune.records import Record
-from ms_tune.source.shell.read import content
-from ms_tune.source.yaml import SourceFile
+from ms_tune.source.files import read_bytes
+from ms_tune.source.yaml import MAX_BYTES, SourceFile, read_text
 from ms_tune.text import Message, msg
 
 ENVIRONMENT, PYTHON = "environment", "python"  # also the names of their checklists
@@ -100,10 +100,10 @@ def load_code(path: Path | None, text: str | None, *, named: bool, version: str 
     if path is None:
         return _code_of(from_process(os.environ).source(), built_in_code()[ENVIRONMENT])
     if path.suffix == ".py":
-        if text is None and not named and not any(word in path.read_bytes() for word in _WORDS):
+        if text is None and not named and not any(word in read_bytes(path, MAX_BYTES) for word in _WORDS):
             return msg("lint.not-training-code")
-        return _load_python(path, content(path) if text is None else text)
-    text = content(path) if text is None else text
+        return _load_python(path, read_text(path) if text is None else text)
+    text = read_text(path) if text is None else text
     if _ENV_FILE not in (path.suffix, path.name):
         return _load_script(path, text, named=named, version=version)
     environment = parse_env(text, path)

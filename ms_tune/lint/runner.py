@@ -43,6 +43,7 @@ from ms_tune.lint.suppress import suppress
 from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
 from ms_tune.source.atomic_write import write_back
+from ms_tune.source.files import read_bytes
 from ms_tune.source.yaml import SourceFile, decode, load_source, parse_source
 from ms_tune.text import Message, msg
 
@@ -373,10 +374,10 @@ def _not_followed(file: Path, what: str, error: ConfigError) -> Message:
 def looks_like_a_config(path: Path) -> bool:
     """Return whether a file that is not valid YAML has a section of a training config."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return any(line.startswith(_CONFIG_LINES) for line in file.read(1024**2).splitlines())
+        start = read_bytes(path, 1024**2).decode("utf-8", "replace")
     except OSError:
         return True
+    return any(line.startswith(_CONFIG_LINES) for line in start.splitlines())
 
 
 class CheckedFile(Record):

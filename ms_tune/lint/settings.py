@@ -16,6 +16,8 @@ from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError, closest, closest_check, reason_of
 from ms_tune.facts.query import release_of
 from ms_tune.records import Any, NoReturn, Record
+from ms_tune.source.files import read_bytes
+from ms_tune.source.yaml import MAX_BYTES, decode
 from ms_tune.text import Text, lookup, msg
 
 TYPE_CHECKING = False
@@ -224,7 +226,7 @@ def settings_for(folder: Path) -> ProjectSettings:
 def load_settings(file: Path) -> ProjectSettings | None:
     """Return the settings in a file; None for a ``pyproject.toml`` without any."""
     try:
-        content = file.read_bytes()
+        content = read_bytes(file, MAX_BYTES)
     except OSError as error:
         raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=file) from error
     shared = file.name == PROJECT_FILE
@@ -232,10 +234,8 @@ def load_settings(file: Path) -> ProjectSettings | None:
         return None
     toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        table = toml.loads(content.decode())
-    except UnicodeDecodeError:
-        raise ConfigError(msg("config.not-utf8"), path=file) from None
-    except toml.TOMLDecodeError as error:
+        table = toml.loads(decode(content, file))
+    except (ValueError, RecursionError) as error:  # also a number with too many digits
         raise ConfigError(msg("lint.settings.syntax", problem=error), path=file) from None
     if shared:
         tools = table.get("tool")

@@ -19,6 +19,7 @@ from ms_tune.pools import memlog
 from ms_tune.pools.pool import ALIGNMENT
 from ms_tune.readers.lines import iterate_short_lines
 from ms_tune.readers.memlog import MemLog, read_memlog
+from ms_tune.source.files import open_bytes
 from ms_tune.text import Message, msg
 
 _ALIASES = {"begin": "lower", "start": "lower", "buffer": "id", "buffer_id": "id"}
@@ -43,7 +44,7 @@ class PlacementRow(NamedTuple):
 def is_placement_csv(path: Path) -> bool:
     """Return whether the first line of a file names the columns of a placement problem."""
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             first = file.readline(_HEADER_BYTES).decode("utf-8-sig", "replace")
     except OSError:
         return False

@@ -18,6 +18,7 @@ from typing import BinaryIO, cast
 
 from ms_tune.errors import TraceError, nearby, reason_of
 from ms_tune.records import Record
+from ms_tune.source.files import open_bytes, read_bytes
 from ms_tune.text import Message, msg
 
 Progress = Callable[[int], None]
@@ -44,9 +45,9 @@ def reading(path: Path) -> Iterator[None]:
 def read_json(path: Path, most: int, too_long: Message, text: str) -> object:
     """Read a JSON file of at most ``most`` bytes; ``text`` is the id of the error message if it is not valid JSON."""
     with reading(path):
-        if path.stat().st_size > most:
-            raise TraceError(too_long, path=path)
-        content = path.read_bytes()
+        content = read_bytes(path, most)
+    if len(content) > most:
+        raise TraceError(too_long, path=path)
     try:
         return json.loads(content)
     except json.JSONDecodeError as error:
@@ -57,7 +58,7 @@ def read_json(path: Path, most: int, too_long: Message, text: str) -> object:
 
 def iterate_short_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the number (from 1) and text of each line that is not blank of a text file with short lines."""
-    with reading(path), path.open("rb") as file:
+    with reading(path), open_bytes(path) as file:
         for number in count(1):
             raw = file.readline(_LONGEST_SHORT)
             if len(raw) == _LONGEST_SHORT:
@@ -196,7 +197,7 @@ _MAX_LINE = 1024**2  # bytes; the rest counts as another line
 @contextmanager
 def open_log(path: Path) -> Iterator[BinaryIO]:
     """Open a log, or a pipe, which gzip may have packed; errors as in :func:`reading`."""
-    with reading(path), path.open("rb") as file:
+    with reading(path), open_bytes(path) as file:
         packed = file.peek(2)[:2] == GZIP
         yield cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file
 
@@ -270,11 +271,18 @@ def iterate_log_lines(file: BinaryIO) -> Iterator[str]:
 
 
 def read_line_blocks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """Yield the file in blocks of whole lines, each with the number of its first line, from 1."""
+    """Yield the file in blocks of whole lines, each with the number of its first line, from 1.
+
+    Zero bytes before the text are left out: a log that is cut while its program writes on (``copytruncate``) begins with
+    as many as were cut.
+    """
     number = 1
     while body := file.read(_BLOCK):
+        if not body.strip(b"\0"):
+            continue
         if not body.endswith(b"\n"):
             body += file.readline(_MAX_LINE)
+        body = body.lstrip(b"\0")
         yield body, number
         number += body.count(b"\n")
 

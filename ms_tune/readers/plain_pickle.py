@@ -14,6 +14,7 @@ from typing import BinaryIO, NoReturn, TypeVar, cast
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import GZIP, reading
+from ms_tune.source.files import open_bytes
 from ms_tune.text import msg
 from ms_tune.units import GIB, MIB
 
@@ -39,7 +40,7 @@ def is_snapshot(path: Path) -> bool:
     if path.name.lower().endswith(_SUFFIXES):
         return True
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             head = file.read(2)
             if head == GZIP:
                 file.seek(0)
@@ -55,7 +56,7 @@ def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
     The file may be packed with gzip. The memory limit applies to the function, too.
     """
     try:
-        with reading(path), path.open("rb") as file:
+        with reading(path), open_bytes(path) as file:
             packed = file.read(2) == GZIP
             file.seek(0)
             size = path.stat().st_size

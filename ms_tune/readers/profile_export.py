@@ -28,6 +28,7 @@ from ms_tune.readers.profile_tables import (
 )
 from ms_tune.readers.trace_events import ProfileEvents, StoredEvents
 from ms_tune.records import Record
+from ms_tune.source.files import open_text
 from ms_tune.text import msg
 
 Result = TypeVar("Result")
@@ -69,7 +70,7 @@ def read_events(path: Path, on_bytes: Callable[[int], None] = lambda _count: Non
     flows from a launch on the host to its start on the device, and host events that are long enough to cover a gap.
     """
     kept = StoredEvents()
-    with reading(path), path.open(encoding="utf-8", errors="replace") as file:
+    with reading(path), open_text(path) as file:
         _read_all(file, kept, on_bytes, path)
     if not kept.count and not kept.truncated:
         raise TraceError(msg("trace.profile.empty"), path=path)
@@ -285,7 +286,7 @@ def _parse_object(text: str) -> dict[str, Any]:
 
 def _read_text(file: Path) -> str:
     try:
-        with file.open(encoding="utf-8", errors="replace") as opened:
+        with open_text(file) as opened:
             return opened.read(_MAX_INFO)
     except OSError:
         return ""

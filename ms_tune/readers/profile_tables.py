@@ -21,6 +21,7 @@ from ms_tune.readers.kernel_costs import KERNEL_COLUMNS, KernelCosts, KernelLoss
 from ms_tune.readers.lines import read_json, reading
 from ms_tune.readers.scopes import ScopePass, find_pass, split_layer
 from ms_tune.records import Record
+from ms_tune.source.files import open_text
 from ms_tune.text import msg
 
 _Key = TypeVar("_Key")
@@ -453,7 +454,7 @@ def _read_rows(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows with their lines; only some columns, if given, as tables of kernels have 50 and gigabytes."""
     try:
-        with reading(path), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        with reading(path), open_text(path, "utf-8-sig", newline="") as file:
             reader = csv.reader(file)
             names = [_RENAMED.get(name.strip(), name.strip()) for name in next(reader, ())]
             missing = [name for name in needed if name not in names]

@@ -18,6 +18,7 @@ from ms_tune.errors import TraceError
 from ms_tune.facts.query import load
 from ms_tune.readers.lines import read_json, reading
 from ms_tune.readers.step_lines import WHOLE, LineKind, table_form
+from ms_tune.source.files import open_text
 from ms_tune.text import msg
 from ms_tune.units import MIB
 
@@ -84,7 +85,7 @@ def _name_column(title: str) -> str | None:
 
 def _read_csv(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
     csv.field_size_limit(_MOST_FIELD)
-    with reading(path), path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+    with reading(path), open_text(path, "utf-8-sig", newline="") as file:
         table = csv.reader(line.replace("\0", "") for line in file)
         try:
             titles = next(table, [])

@@ -35,6 +35,7 @@ from ms_tune.errors import TraceError
 from ms_tune.readers.lines import FilePart, Progress, iterate_parts, no_progress, read_json, reading
 from ms_tune.readers.memory_block import DroppedRow, RefusedRow
 from ms_tune.records import Record
+from ms_tune.source.files import open_bytes
 from ms_tune.text import Message, msg
 
 # Bytes per element (``mindspore/core/include/mindapi/base/type_id.h``).
@@ -96,7 +97,7 @@ class TrackerGraph:
 def read_tracker_graph(path: Path, on_bytes: Progress = no_progress) -> TrackerGraph:
     """Read a ``tracker_graph.ir``. Raises TraceError: the file is unreadable."""
     reader = _GraphReader()
-    with reading(path), path.open("rb") as file:
+    with reading(path), open_bytes(path) as file:
         reader.read(file, on_bytes)
     return TrackerGraph(reader.tensors, reader.operators, tuple(reader.refused.rows), reader.refused.count)
 
@@ -256,7 +257,7 @@ def find_size_overflow(path: Path) -> SizeOverflow | None:
     tracker writes the true shape next to the block that MindSpore makes too small.
     """
     small: set[bytes] = set()  # a file repeats the same few shapes
-    with reading(path), path.open("rb") as file:
+    with reading(path), open_bytes(path) as file:
         for part in iterate_parts(file, 1, lambda _: None):
             data = part.data or b""
             for match in _SHAPE.finditer(data):

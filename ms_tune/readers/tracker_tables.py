@@ -32,6 +32,7 @@ from ms_tune.readers.memory_block import NEVER_FREED, ColumnLayout, DroppedRow, 
 from ms_tune.readers.reused import end_reused_blocks
 from ms_tune.readers.table import NONE, NUMBERS, Coded, Codes, Table, TableBuilder
 from ms_tune.records import Record
+from ms_tune.source.files import open_bytes
 from ms_tune.text import msg
 
 # Below this number of lines, reading one by one is faster than importing polars: 7,200 lines take 0.33 s of processor
@@ -276,7 +277,7 @@ class Tasks:
 def read_tasks(path: Path, on_bytes: Progress = no_progress) -> Tasks:
     """Read a ``task.csv``. Raises TraceError: the file is unreadable, or not the tracker's."""
     builder = _Builder()
-    with reading(path), path.open("rb") as file:
+    with reading(path), open_bytes(path) as file:
         number, text, _ = next(iterate_lines(file), (0, None, True))
         names = tuple(name for name in (text or "").removeprefix("\ufeff").split(",") if name)
         if names[: len(_FIRST)] != _FIRST or len(set(names)) != len(names):

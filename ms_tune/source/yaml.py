@@ -8,7 +8,6 @@ Nothing in a config is executed, and a file that would expand to excessive size 
 from __future__ import annotations
 
 import codecs
-import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -19,6 +18,7 @@ import yaml
 from ms_tune.diagnostics import KeyPath, Location
 from ms_tune.errors import ConfigError, nearby, reason_of
 from ms_tune.records import Any, NoReturn, Record
+from ms_tune.source.files import read_bytes
 from ms_tune.source.yaml_nodes import MAX_DEPTH, Document, Node, NodeEntry, Plain, YamlDocument
 from ms_tune.text import Message, msg
 
@@ -38,6 +38,7 @@ __all__ = [
     "decode",
     "load_source",
     "parse_source",
+    "read_text",
     "source_of",
     "yaml_text",
 ]
@@ -210,19 +211,19 @@ class SourceFile:
 
 def load_source(path: Path) -> SourceFile:
     """Read a config file."""
+    return parse_source(read_text(path), path)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file. Raises ConfigError: it is absent, a folder, too large, not text or cannot be read."""
     if path.is_dir():
         raise ConfigError(msg("config.folder"), msg("config.folder.hint", path=path), path=path)
     try:
-        # Do not wait for a pipe without a writer: treat it as empty.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        os.set_blocking(descriptor, True)
-        with os.fdopen(descriptor, "rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        return decode(read_bytes(path, MAX_BYTES), path)
     except FileNotFoundError:
         raise ConfigError(msg("config.not-found"), nearby(path), path=path) from None
     except OSError as error:
         raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
-    return parse_source(decode(content, path), path)
 
 
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")

@@ -213,6 +213,39 @@ def test_a_full_disk() -> None:
     assert "page.html" in done.stderr
 
 
+_HOSTILE = {
+    "lint train.yaml --config x": (".toml", "a = [[[["),
+    "lint train.yaml --baseline x": (".json", "deep"),
+    "check x": (".sh", "["),
+    "normalize-recompute x": (".sh", "$("),
+    "lint x": (".py", "("),
+    "fit --table x": (".json", "deep"),
+    "memory x": (".csv", "["),
+    "memory plan x": (".csv", "["),
+    "metrics x": (".log", "["),
+    "profile x": (".json", "deep"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_home")
+@pytest.mark.parametrize("line", _HOSTILE)
+def test_no_file_stops_a_command(line: str, tmp_path: Path) -> None:
+    """A pipe that nobody writes to, /dev/zero, a number of 5,000 digits, 100,000 brackets, 2 GB of zeros: each is read or refused."""
+    suffix, bracket = _HOSTILE[line]
+    nested = '{"schema_version":1,"a":' + "[" * 100_000 if bracket == "deep" else bracket * 100_000
+    os.mkfifo(tmp_path / f"pipe{suffix}")
+    (tmp_path / f"zero{suffix}").symlink_to("/dev/zero")
+    (tmp_path / f"digits{suffix}").write_text("9" * 5_000)
+    (tmp_path / f"nested{suffix}").write_text(nested)
+    (tmp_path / f"large{suffix}").touch()
+    os.truncate(tmp_path / f"large{suffix}", 2 * 1024**3)
+    for name in ("pipe", "zero", "digits", "nested", "large"):
+        done = process(*line.split()[:-1], f"{name}{suffix}", timeout=300)
+        assert done.returncode <= ExitCode.USAGE, (name, done.stderr)
+        assert "Traceback" not in done.stderr, (name, done.stderr)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("_home")
 def test_no_input_and_no_terminal() -> None:

@@ -46,6 +46,7 @@ from ms_tune.source.shell.values import (
 )
 
 MAX_CALLS = 16  # nested functions and files
+MAX_SELF = 2  # files within themselves
 
 _FACTS = load("bash")
 _SHELLS = frozenset(_FACTS["shells"])
@@ -113,6 +114,7 @@ class CommandFollower(Settings):
         self.call_exits: list[list[ShellState]] = []  # the same for functions and sourced files
         self._source, self.assumes_defaults = source, assumes_defaults
         self._calls = 0
+        self._following: tuple[str, ...] = ()  # the texts of the files being followed, the innermost last
         self._written: set[str] = set()  # files written by the script
         self._setting = {"set": self.set_options, "shift": self.shift_words, "unset": self.unset_variables}
         self._builtins: dict[str, Callable[[list[Argument], ScriptPlace], Outcome]] = {
@@ -273,12 +275,17 @@ class CommandFollower(Settings):
 
     # functions, files and texts that are followed
 
-    def _run_body(self, body: Command, place: ScriptPlace) -> Outcome:
+    def _run_body(self, body: Command, place: ScriptPlace, *, is_file: bool = True) -> Outcome:
         """Follow a function body or a sourced file, from which ``return`` leaves."""
         conditions, loops, self.loop_exits = self.conditions, self.loop_exits, []
         self.call_exits.append([])
         self._calls += 1
+        outer, self._following = (
+            self._following,
+            (*self._following, body.place.file.text) if is_file else self._following,
+        )
         outcome = self.run(body)
+        self._following = outer
         self._calls -= 1
         self.conditions, self.loop_exits = conditions, loops
         ways = self.call_exits.pop()
@@ -307,7 +314,7 @@ class CommandFollower(Settings):
         positional = self.state.variables.get("@")
         self.state.variables["@"] = array_of(words[1:], 1)
         self.enter_function()
-        outcome = self._run_body(body, place)
+        outcome = self._run_body(body, place, is_file=False)
         self.leave_function(place)
         self.state.restore("@", positional)
         return outcome
@@ -339,9 +346,14 @@ class CommandFollower(Settings):
         return UNCLEAR
 
     def _file(self, path: str) -> File | None:
-        """Return a file in its current form; None if it cannot be read, is nested too deeply, or was written by the script."""
+        """Return a file in its current form.
+
+        None if it cannot be read, is nested too deeply, was written by the script, or runs itself for the second time:
+        one that starts itself twice would be followed 2^depth times.
+        """
         names = {path, path.removeprefix("./"), f"./{path}"}
-        return None if names & self._written or self._calls >= MAX_CALLS else self._source(path)
+        found = None if names & self._written or self._calls >= MAX_CALLS else self._source(path)
+        return None if found is None or self._following.count(found.text) >= MAX_SELF else found
 
     def _parsed(self, file: File | None) -> Script | None:
         """Return a parsed script; None if it has syntax errors or is nested too deeply."""

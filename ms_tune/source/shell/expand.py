@@ -44,7 +44,7 @@ _LONGER_NAME = re.compile(r"\$\w")
 _PADDED = re.compile(r"-?0\d")
 _MAX_BRACES = 100
 _MAX_WORDS = 1_000  # per expanded word
-_FILE_PATTERN = re.compile(r"[*?]|\[.*\]", re.DOTALL)
+_FILE_PATTERN = re.compile(r"[*?]|\A[^\[]*\[[^\]]*\]")
 _HOME = re.compile(r"(?:^|(?<=[=:]))~[\w.+-]*")
 _DEFAULTS = frozenset((":-", "-", ":=", "="))
 _ALTERNATIVES = frozenset((":-", "-", ":=", "=", ":+", "+", ":?", "?"))

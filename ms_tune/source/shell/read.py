@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from math import prod
 from pathlib import Path
 
-from ms_tune.errors import ConfigError, closest, nearby, reason_of
+from ms_tune.errors import ConfigError, closest
 from ms_tune.facts.launchers import Launcher, find_launcher, is_wrapper, launcher_of_module
 from ms_tune.source.shell.commands import Started
 from ms_tune.source.shell.follow import Follower
@@ -27,8 +27,7 @@ from ms_tune.source.shell.syntax import (
     Word,
 )
 from ms_tune.source.shell.values import Argument, Pieces, Reason, Unknown
-from ms_tune.source.yaml import decode
-from ms_tune.text import msg
+from ms_tune.source.yaml import read_text
 
 MAX_BYTES = 1024**2
 MAX_FILES = 32
@@ -108,7 +107,7 @@ class Launches:
 
 def read_launches(path: Path, text: str | None = None) -> Launches:
     """Return the programs that a script starts; Windows line ends are handled as by :func:`to_unix_lines`."""
-    file = File(path, to_unix_lines(content(path) if text is None else text))
+    file = File(path, to_unix_lines(read_text(path) if text is None else text))
     script = parse(file)
     reader = _Sourced(path)
     follower = Follower(reader.read)
@@ -124,16 +123,6 @@ def read_launches(path: Path, text: str | None = None) -> Launches:
         if [one.name for one in assumed] != [one.name for one in launches]:
             assumed = ()
     return Launches(file, launches, tuple(follower.unknown), script.problems, tuple(reader.read_from), others, assumed)
-
-
-def content(path: Path) -> str:
-    """Return the text of a script."""
-    try:
-        return decode(path.read_bytes(), path)
-    except FileNotFoundError:
-        raise ConfigError(msg("config.not-found"), nearby(path), path=path) from None
-    except OSError as error:
-        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
 
 
 class _Sourced:
@@ -155,7 +144,7 @@ class _Sourced:
             if len(found) != 1:
                 return None
             path = found.pop()
-            file = File(path, to_unix_lines(decode(path.read_bytes(), path)))
+            file = File(path, to_unix_lines(read_text(path)))
         except (OSError, ValueError, ConfigError):
             return None
         if path not in self.read_from:

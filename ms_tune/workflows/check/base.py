@@ -9,10 +9,10 @@ from pathlib import Path
 
 from ms_tune.diagnostics import KeyPath
 from ms_tune.dryrun.prepare import LoadedConfig
-from ms_tune.errors import ConfigError, MsTuneError, UsageError, reason_of
+from ms_tune.errors import MsTuneError, UsageError
 from ms_tune.estimate.memory import Estimate, Outlook
 from ms_tune.records import Any, Record
-from ms_tune.source.yaml import MAX_BYTES, MISSING, decode, source_of
+from ms_tune.source.yaml import MAX_BYTES, MISSING, decode, read_text, source_of
 from ms_tune.text import msg
 from ms_tune.verdict.outcome import Fit
 from ms_tune.workflows.check.advice import changed_keys
@@ -35,7 +35,7 @@ def text_at(revision: str, path: Path) -> str | None:
     None if the commit does not have the file.
     """
     if Path(revision).is_file():
-        return decode(_read_bounded(Path(revision)), Path(revision))
+        return read_text(Path(revision))
     folder = path.absolute().parent
     any_commit = _run_git(folder, "rev-list", "--all", "--max-count=1")
     if any_commit.returncode == 0 and not any_commit.stdout:  # a repository before its first commit
@@ -237,14 +237,6 @@ def _bytes_without(after: InspectedConfig, back: Mapping[KeyPath, object], stage
     except MsTuneError:
         return peak
     return _stage_bytes(found, stage, peak)
-
-
-def _read_bounded(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(msg("config.unreadable", reason=reason_of(error)), path=path) from error
 
 
 def _find_commit(folder: Path, revision: str) -> str:

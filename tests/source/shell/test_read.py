@@ -203,6 +203,9 @@ def test_sourced_files_are_read(tmp_path: Path) -> None:
 def test_a_file_that_sources_itself_ends(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(f"source {tmp_path}/run.sh\nmsrun p.py\n")
     assert read_launches(tmp_path / "run.sh").launches
+    # Followed to the end, it runs itself 2^16 times.
+    (tmp_path / "twice.sh").write_text("bash twice.sh & source twice.sh\nmsrun p.py\n")
+    assert 1 < len(read_launches(tmp_path / "twice.sh").launches) < 16
 
 
 def test_scripts_of_an_environment_change_its_variables_alone() -> None:
@@ -234,6 +237,7 @@ def test_a_missing_script_is_an_error(tmp_path: Path) -> None:
         "A=$((" + "-" * 5000 + "1))\nmsrun p.py $A",
         "A=B; B=A; msrun p.py $((A))",
         "f() { f; f; }; f",
+        "[" * 100_000,
         "f() { for i in 1; do f; done; }; f; msrun p.py",
         "A=1; " + "".join(f"if [ -d x ]; then A=$A{number}; fi\n" for number in range(300)),
         "A=x\n" + 'A="$A $A"\n' * 40 + "B=($A $A)\n" * 40 + 'msrun "${B[@]}" ' * 40,

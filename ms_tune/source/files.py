@@ -1,0 +1,38 @@
+"""Open the files that users name: a pipe without a writer is empty instead of waited for, and texts are read up to a limit."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from stat import S_ISCHR
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from io import BufferedReader, TextIOWrapper
+
+
+def open_bytes(path: Path) -> BufferedReader:
+    """Open a file of bytes. Raises OSError."""
+    return open(path, "rb", opener=_open_at_once)
+
+
+def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None) -> TextIOWrapper:
+    """Open a text file; bytes that are not in the encoding are replaced. Raises OSError."""
+    return open(path, encoding=encoding, errors="replace", newline=newline, opener=_open_at_once)
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """Return a file's first ``most`` bytes, of a longer one another byte. Raises OSError."""
+    with open_bytes(path) as file:
+        return file.read(most + 1)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    status = os.fstat(descriptor)
+    if S_ISCHR(status.st_mode) and not (os.isatty(descriptor) or os.path.samestat(status, Path(os.devnull).stat())):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)  # /dev/zero has no end
+    os.set_blocking(descriptor, True)  # once it is open, a writer may take its time
+    return descriptor
