@@ -50,7 +50,7 @@ def test_a_file(
 ) -> None:
     path = tmp_path / "file"
     path.write_text("x")
-    monkeypatch.setattr(Path, "open", failing(error))
+    monkeypatch.setattr("ms_tune.source.files.open", failing(error), raising=False)
     with pytest.raises(TraceError) as caught:
         reader(path)
     assert (caught.value.path, caught.value.message.params["detail"]) == (path, detail)
