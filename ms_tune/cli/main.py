@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _COMPLETION_VARIABLE = "_ARGCOMPLETE"  # variable that a shell sets to request completions
-_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_INTERRUPTED, _SIGINT = 128, 2  # their sum is what shells report
 # OS errors outside this set are treated as defects of ms-tune.
 _TROUBLE = {*USUAL, errno.EMFILE, errno.ENFILE, errno.ESTALE}
 
@@ -42,9 +42,9 @@ def main(arguments: Sequence[str]) -> int:
         except SystemExit as done:  # raised by argparse for --help and --version
             code = int(done.code or 0)
         sys.stdout.flush()  # here a closed pipe can still be distinguished from a failure
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:  # Python raises it without a number for Ctrl-C
         console.note(console.text("cli.interrupted"))
-        return _INTERRUPTED
+        return _INTERRUPTED + (stop.args[0] if stop.args else _SIGINT)
     except Exception as error:  # noqa: BLE001 - report any defect with its own exit code
         return _fail(error, console)
     return code

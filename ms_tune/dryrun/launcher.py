@@ -151,16 +151,16 @@ class ProcessWatch:
 
     def __init__(self) -> None:
         self.running: list[RunningProcess] = []
-        self._signalled = False
+        self._signal: int | None = None
 
-    def note_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def note_signal(self, number: int, _frame: FrameType | None) -> None:
         """Record a signal for :meth:`check`."""
-        self._signalled = True
+        self._signal = number
 
     def check(self) -> None:
-        """Raise :class:`KeyboardInterrupt` if ms-tune received a signal to end."""
-        if self._signalled:
-            raise KeyboardInterrupt
+        """Raise :class:`KeyboardInterrupt` with the number of a signal to end that ms-tune received."""
+        if self._signal is not None:
+            raise KeyboardInterrupt(self._signal)
 
     def wait_briefly(self) -> None:
         """Wait until something may have happened, at most a tenth of a second."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -164,8 +165,8 @@ def _try_layouts(
         except MsTuneError as failed:
             found.append(TriedLayout(candidate, None, failed.message))
             continue
-        except KeyboardInterrupt:
-            if not found:
+        except KeyboardInterrupt as stop:
+            if not found or stop.args not in ((), (signal.SIGINT,)):  # told to end: nobody waits for what was found
                 raise
             return found, True
         found.append(_judge_layout(candidate, fit))

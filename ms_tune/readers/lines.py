@@ -12,9 +12,10 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, count, repeat
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, TextIO, cast
 
 from ms_tune.errors import TraceError, nearby, reason_of
 from ms_tune.records import Record
@@ -105,6 +106,11 @@ def iterate_lines(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
             yield number, None, True
         elif raw.strip():
             yield number, raw.rstrip(b"\r\n").decode("utf-8", errors="replace"), complete
+
+
+def iterate_table_lines(file: TextIO) -> Iterator[str]:
+    """Yield the lines of a table, longer ones in parts: one of gigabytes is no table, and csv refuses its first field."""
+    return iter(partial(file.readline, LONGEST_LINE), "")
 
 
 def no_progress(_: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ms_tune.errors import TraceError
 from ms_tune.facts.profile_causes import limit
 from ms_tune.readers.kernel_costs import KERNEL_COLUMNS, KernelCosts, KernelLoss
-from ms_tune.readers.lines import read_json, reading
+from ms_tune.readers.lines import iterate_table_lines, read_json, reading
 from ms_tune.readers.scopes import ScopePass, find_pass, split_layer
 from ms_tune.records import Record
 from ms_tune.source.files import open_text
@@ -455,7 +455,7 @@ def _read_rows(
     """Yield the rows with their lines; only some columns, if given, as tables of kernels have 50 and gigabytes."""
     try:
         with reading(path), open_text(path, "utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
+            reader = csv.reader(iterate_table_lines(file))
             names = [_RENAMED.get(name.strip(), name.strip()) for name in next(reader, ())]
             missing = [name for name in needed if name not in names]
             if missing:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ms_tune.errors import TraceError
 from ms_tune.facts.query import load
-from ms_tune.readers.lines import read_json, reading
+from ms_tune.readers.lines import iterate_table_lines, read_json, reading
 from ms_tune.readers.step_lines import WHOLE, LineKind, table_form
 from ms_tune.source.files import open_text
 from ms_tune.text import msg
@@ -86,7 +86,7 @@ def _name_column(title: str) -> str | None:
 def _read_csv(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
     csv.field_size_limit(_MOST_FIELD)
     with reading(path), open_text(path, "utf-8-sig", newline="") as file:
-        table = csv.reader(line.replace("\0", "") for line in file)
+        table = csv.reader(line.replace("\0", "") for line in iterate_table_lines(file))
         try:
             titles = next(table, [])
             names = [_name_column(title) for title in titles]

@@ -373,6 +373,7 @@ class TestExitCodes:
                 "error: locked/a.yaml: permission denied\n",
             ),
             (KeyboardInterrupt(), 130, "interrupted\n"),
+            (KeyboardInterrupt(15), 143, "interrupted\n"),  # SIGTERM, as a watched program's signals are raised
         ],
     )
     def test_what_is_no_defect_is_reported_without_a_traceback(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -187,6 +190,23 @@ def test_what_a_folder_holds_besides_is_reported() -> None:
     }
     assert len(errors) == 1
     assert errors[0].startswith("b/broken.yaml:3:1: ")
+
+
+@pytest.mark.slow
+def test_no_process_of_a_killed_lint_stays(tmp_path: Path) -> None:
+    for number in range(2_000):
+        (tmp_path / f"{number}.yaml").write_text("parallel_config:\n  data_parallel: 2\n" * 20)
+    code = "from ms_tune.cli.main import main; main(['lint', '.'])"
+    lint = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    children = Path(f"/proc/{lint.pid}/task/{lint.pid}/children")
+    while lint.poll() is None and not children.read_text():
+        time.sleep(0.05)
+    workers = children.read_text().split()
+    lint.kill()
+    lint.communicate(timeout=60)  # the pipe ends when no worker has it any more
+    assert workers
 
 
 @pytest.mark.slow
