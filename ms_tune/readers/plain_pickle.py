@@ -28,6 +28,7 @@ Result = TypeVar("Result")
 MOST_BYTES = 2 * GIB  # limit of a file, unpacked
 _MEMORY_PER_BYTE, _MEMORY_LEAST = 40, GIB  # memory limit for reading: containers need up to about 40 times the file
 _MOST_TEXT = 1000
+_SMALL, _MOST_RATIO = 4 * MIB, 100  # unpacked bytes of any file, and by packed byte: real snapshots have up to 20
 _PICKLE = b"\x80"
 _PACKED_PICKLES = (_PICKLE, b"(", b"}", b"]")  # first bytes of pickles, also of protocols 0 and 1, but not of logs
 _SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
@@ -62,7 +63,7 @@ def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
             size = path.stat().st_size
             if size > MOST_BYTES:
                 raise refusal_of_pickle(text="snapshot.too-large", path=path, most=MOST_BYTES // MIB)
-            source = _Unpacked(file) if packed else file
+            source = _Unpacked(file, size) if packed else file
             with _bounded_memory(_MEMORY_LEAST + _MEMORY_PER_BYTE * size * (8 if packed else 1)), no_collection():
                 content = [_load_plain(cast("BinaryIO", source), path)]
                 # Pass the content without keeping a reference, so that the function can free parts that it has read.
@@ -77,22 +78,26 @@ def refusal_of_pickle(*, text: str, path: Path, **params: object) -> TraceError:
 
 
 class _Unpacked:
-    """A packed file as the unpickler reads it, up to :data:`MOST_BYTES`."""
+    """A packed file as the unpickler reads it, up to :data:`MOST_BYTES` and a multiple of the packed ``size``."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = gzip.GzipFile(fileobj=file)
+        self._most = min(MOST_BYTES, _SMALL + _MOST_RATIO * size)
         self.count = 0
 
     def read(self, size: int) -> bytes:
-        return self._count_bytes(self._file.read(min(size, MOST_BYTES - self.count + 1)))
+        return self._count_bytes(self._file.read(min(size, self._most - self.count + 1)))
+
+    def peek(self, size: int) -> bytes:  # without it, the unpickler calls `read` for each byte of a code
+        return self._file.peek(size)
 
     def readline(self) -> bytes:
-        return self._count_bytes(self._file.readline(MOST_BYTES - self.count + 1))
+        return self._count_bytes(self._file.readline(self._most - self.count + 1))
 
     def _count_bytes(self, data: bytes) -> bytes:
         self.count += len(data)
-        if self.count > MOST_BYTES:
-            message = "too large"
+        if self.count > self._most:
+            message = f"unpacks to more than {self._most // MIB} MiB"
             raise pickle.UnpicklingError(message)
         return data
 

@@ -15,7 +15,7 @@ from ms_tune.errors import TraceError
 from ms_tune.memory.plan import read_placement_csv
 from ms_tune.readers.folder import find_trace
 from ms_tune.readers.memlog import read_memlog
-from ms_tune.readers.plain_pickle import is_snapshot
+from ms_tune.readers.plain_pickle import is_snapshot, read_plain
 from ms_tune.readers.recompute_log import read_recompute_log
 from ms_tune.readers.runtime_log import read_communication_order, read_runtime_log
 from ms_tune.readers.tensors import read_tensor_list, read_tracker_graph
@@ -88,3 +88,12 @@ def test_a_packed_snapshot_is_one(tmp_path: Path) -> None:
     assert is_snapshot(path)
     path.write_bytes(whole[:10])  # cut off before its first byte
     assert not is_snapshot(path)
+
+
+def test_a_packed_pickle_may_not_unpack_to_gigabytes(tmp_path: Path) -> None:
+    """30 million empty mappings in 30 kB would take 2 GB; real snapshots unpack to at most 20 times their size."""
+    path = tmp_path / "small.pickle.gz"
+    path.write_bytes(gzip.compress(b"\x80\x04](" + b"}" * 30_000_000 + b"e."))
+    with pytest.raises(TraceError) as caught:
+        read_plain(path, lambda content, _size: content)
+    assert "unpacks to more than" in str(caught.value.message.params["detail"])

@@ -114,6 +114,7 @@ class CommandFollower(Settings):
         self.call_exits: list[list[ShellState]] = []  # the same for functions and sourced files
         self._source, self.assumes_defaults = source, assumes_defaults
         self._calls = 0
+        self._is_again = False  # whether the last file asked for is already being followed, and within itself
         self._following: tuple[str, ...] = ()  # the texts of the files being followed, the innermost last
         self._written: set[str] = set()  # files written by the script
         self._setting = {"set": self.set_options, "shift": self.shift_words, "unset": self.unset_variables}
@@ -321,14 +322,14 @@ class CommandFollower(Settings):
 
     def _sourced(self, words: list[Argument], place: ScriptPlace) -> Outcome:
         path = words[1].text if len(words) > 1 else None
-        around = self._calls >= MAX_CALLS and not self.conditions + self.exits
+        found = self._file(path) if path else None
+        around = (self._is_again or self._calls >= MAX_CALLS) and not self.conditions + self.exits
         unknown = Unknown(Reason.BOUND if around else Reason.FILE if path else Reason.COMMAND, path or "source", place)
         last = words[1].pieces[-1] if len(words) > 1 and words[1].pieces else None
         if last is not None and not last.unknown and (path or last.text).rpartition("/")[2] in _ENVIRONMENT_SCRIPTS:
             for name in filter(_OF_AN_ENVIRONMENT.fullmatch, self.state.variables):
                 self.state.variables[name] = plain_value(Piece("", place, unknown=unknown))
             return UNCLEAR
-        found = self._file(path) if path else None
         if found is None:
             return self.give_up(unknown)
         positional = self.state.variables.get("@")
@@ -353,7 +354,8 @@ class CommandFollower(Settings):
         """
         names = {path, path.removeprefix("./"), f"./{path}"}
         found = None if names & self._written or self._calls >= MAX_CALLS else self._source(path)
-        return None if found is None or self._following.count(found.text) >= MAX_SELF else found
+        self._is_again = found is not None and self._following.count(found.text) >= MAX_SELF
+        return None if self._is_again else found
 
     def _parsed(self, file: File | None) -> Script | None:
         """Return a parsed script; None if it has syntax errors or is nested too deeply."""
@@ -391,7 +393,8 @@ class CommandFollower(Settings):
             file = TextInside(place, text) if text is not None else None
         script = self._parsed(file)
         if script is None:
-            self.unknown.append(Unknown(Reason.FILE if path else Reason.COMMAND, path or name, place))
+            reason = Reason.BOUND if self._is_again else Reason.FILE
+            self.unknown.append(Unknown(reason if path else Reason.COMMAND, path or name, place))
             return
         exits, streams, self.streams = self.exits, self.streams, Streams()
         self.state = inner
