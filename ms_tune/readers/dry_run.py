@@ -17,6 +17,7 @@ from typing import BinaryIO
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import iterate_lines, read_json, reading
 from ms_tune.records import Record
+from ms_tune.source.files import open_bytes
 from ms_tune.text import msg
 from ms_tune.units import MIB
 
@@ -42,7 +43,7 @@ def is_dry_run_json(path: Path) -> bool:
     """Return whether a file seems to be the JSON file of a dry-run."""
     if path.suffix != ".json" or not path.is_file():
         return False
-    with reading(path), path.open("rb") as file:
+    with reading(path), open_bytes(path) as file:
         head = file.read(_HEAD)
     return head.lstrip()[:1] == b"{" and b'"schema_version"' in head and b'"status"' in head
 
@@ -51,7 +52,7 @@ def is_dry_run_file(path: Path) -> bool:
     """Return whether the first row of a file is that of a dry-run."""
     if path.suffix != ".csv" or not path.is_file():
         return is_dry_run_json(path)
-    with reading(path), path.open("rb") as file:
+    with reading(path), open_bytes(path) as file:
         lines = iterate_lines(file)
         first, second = ((next(lines, (0, "", True))[1] or "") for _ in range(2))
     row = next(csv.DictReader([first, second]), {}) if len(first) + len(second) < _HEAD * 16 else {}
@@ -82,7 +83,7 @@ def read_dry_run_report(path: Path) -> DryRunReport:
 def open_rows(path: Path) -> BinaryIO:
     """Open the rows of a trace: a CSV file, or the ``memory_blocks`` of a JSON file as the same text."""
     if path.suffix != ".json":
-        return path.open("rb")
+        return open_bytes(path)
     rows = _read_object(path).get("memory_blocks")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise TraceError(msg("trace.dry-run.no-rows"), path=path)

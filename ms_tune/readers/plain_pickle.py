@@ -98,7 +98,7 @@ class _Unpacked:
         self.count += len(data)
         if self.count > self._most:
             message = f"unpacks to more than {self._most // MIB} MiB"
-            raise pickle.UnpicklingError(message)
+            raise ValueError(message)  # instead of an UnpicklingError, the unpickler raises one without a message
         return data
 
 
