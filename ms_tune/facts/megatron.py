@@ -106,22 +106,6 @@ def releases_with(part: str, names: frozenset[str]) -> tuple[str, ...]:
     return tuple(release for release, count in differences.items() if count == least) if found else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two options that a feature of MindSpeed checks against each other, by their destinations."""
-
-    option: str  # the feature's own
-    other: str  # the other one
-    excludes: bool  # whether they exclude each other; otherwise the first requires the second
-
-
-@cache
-def pairs(release: str) -> tuple[Pair, ...]:
-    """Return the pairs that a release refuses, as found by running its own code with each of them."""
-    rows = [row for row in load("megatron")["pairs"] if release in row["releases"]]
-    return tuple(Pair(row["option"], row.get("excludes") or row["needs"], "excludes" in row) for row in rows)
-
-
 @cache
 def unregistered(release: str) -> Mapping[str, str]:
     """Return the arguments that a release's sources define but the parser of ``pretrain_gpt.py`` does not know.

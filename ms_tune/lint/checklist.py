@@ -31,6 +31,7 @@ from ms_tune.text import Text, msg
 _FORM = 7  # version of the JSON format
 FOLDER = "checklists"
 _SHARED = "common"
+_WRITTEN = ("megatron_stops",)  # by scripts, from the frameworks' sources
 FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-key", "rewrite")
 
 
@@ -175,7 +176,7 @@ def built_in(dialect: Dialect | None = None) -> tuple[Check, ...]:
     """Return the built-in checks of a dialect, or of all."""
     names = [one.value.replace("-", "_") for one in Dialect if dialect in (None, one)]
     checks: list[Check] = []
-    for name in (_SHARED, *names):
+    for name in (_SHARED, *names, *(one for one in _WRITTEN if one.partition("_stops")[0] in names)):
         checks += read_checks(data_folder(FOLDER) / f"{name}.yaml")
     return tuple([one for one in checks if dialect is None or dialect.value in one.dialect_names])
 

@@ -67,7 +67,6 @@ def make_facts(sources: Path) -> dict[str, Any]:
         "programs": PROGRAMS,
         "releases": RELEASES,
         "arguments": {name: arguments[name] for name in sorted(arguments)},
-        "pairs": _pairs(sources, arguments),
         "unregistered": _unregistered(sources, arguments),
     }
 
@@ -78,7 +77,7 @@ def _unregistered(sources: Path, arguments: Mapping[str, list[dict[str, Any]]]) 
     Some are removed from the arguments before parsing, others are registered where they are needed.
     """
     found: dict[tuple[str, str], list[str]] = {}
-    for release in _WITH_PAIRS:
+    for release in _RUN:
         known = {
             one: parser_names(sources / release, [*ALWAYS, "--num-layers", "2", "--ai-framework", one])
             for one in ("pytorch", "mindspore")
@@ -98,73 +97,8 @@ def _unregistered(sources: Path, arguments: Mapping[str, list[dict[str, Any]]]) 
     ]
 
 
-# Releases whose features check pairs, and whose code is run by the oracle of layers.
-_WITH_PAIRS = ("2.2", "2.3", "26.0", "26.1")
-_CHECKS = {"incompatible_check": "excludes", "dependency_check": "needs"}
-_TEXTS = {"excludes": "{} and {} are incompatible.", "needs": "{} requires {}."}
-# Arguments around a pair: none, and those that many pairs require to be checked at all.
-_AROUND = (
-    "--num-layers 8",
-    "--num-layers 8 --num-experts 8 --moe-grouped-gemm --moe-token-dispatcher-type alltoall",
-    "--num-layers 8 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1",
-    "--num-layers 8 --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 --sequence-parallel",
-)
-
-
-def _pairs(sources: Path, arguments: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return options that MindSpeed's features check against each other, if the real code, executed, refuses them."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for release in _WITH_PAIRS:
-        asked = [
-            pair for pair in _checked(sources / release) if all(_words(one, release, arguments) for one in pair[1:])
-        ]
-        cases, of = [], []
-        for rule, one, other in asked:
-            written = _words(one, release, arguments) + (
-                _words(other, release, arguments) if rule == "excludes" else []
-            )
-            for around in _AROUND:
-                cases.append([*ALWAYS, *around.split(), *written])
-                of.append((rule, one, other))
-        for pair, (answer, *_) in zip(of, answers(sources / release, cases), strict=True):
-            rows = found.setdefault(pair, [])
-            if answer == f"AssertionError: {_TEXTS[pair[0]].format(*pair[1:])}" and release not in rows:
-                rows.append(release)
-    refused = [
-        {"option": one, rule: other, "releases": releases} for (rule, one, other), releases in found.items() if releases
-    ]
-    return sorted(refused, key=json.dumps)
-
-
-def _checked(tree: Path) -> list[tuple[str, str, str]]:
-    """Yield rule, option and other option of every check of the features' classes."""
-    found = []
-    for folder in ("MindSpeed/mindspeed/features_manager", "MindSpeed-LLM/mindspeed_llm/features_manager"):
-        for file in sorted((tree / folder).rglob("*.py")):
-            module = ast.parse(file.read_text("utf-8"))
-            for kind in (node for node in ast.walk(module) if isinstance(node, ast.ClassDef)):
-                calls = [node for node in ast.walk(kind) if isinstance(node, ast.Call)]
-                named = {getattr(call.func, "attr", ""): call for call in calls if call.args}
-                if "__init__" not in named:
-                    continue
-                option = str(_value(named["__init__"].args[0])).lower().strip().replace("-", "_")
-                for call in calls:
-                    rule = _CHECKS.get(getattr(call.func, "attr", ""))
-                    if rule and len(call.args) > 1 and _value(call.args[1]) is not _UNREAD:
-                        found.append((rule, option, str(_value(call.args[1]))))
-    return list(dict.fromkeys(found))
-
-
-def _words(dest: str, release: str, arguments: Mapping[str, list[dict[str, Any]]]) -> list[str]:
-    """Return an argument that sets a destination; nothing if the release has none."""
-    for name, rows in arguments.items():
-        for row in rows:
-            if row["dest"] != dest or release not in row["releases"] or row.get("action") == "store_false":
-                continue
-            if row.get("action"):
-                return [name]
-            return [name, str(row["choices"][0]) if row.get("choices") else "1"]
-    return []
+# Releases whose code is run by the oracle of layers.
+_RUN = ("2.2", "2.3", "26.0", "26.1")
 
 
 def text_of(part: str, version: str, file: str) -> str | None:
@@ -259,9 +193,8 @@ def written(content: dict[str, Any]) -> str:
         f"  {json.dumps(name)}: {json.dumps(rows, ensure_ascii=False)}" for name, rows in content["arguments"].items()
     )
     programs = json.dumps(content["programs"])
-    pairs = ",\n".join(f"  {json.dumps(row)}" for row in content["pairs"])
     unregistered = ",\n".join(f"  {json.dumps(row)}" for row in content["unregistered"])
-    arguments = f'"arguments": {{\n{rows}\n }},\n "pairs": [\n{pairs}\n ],\n "unregistered": [\n{unregistered}\n ]'
+    arguments = f'"arguments": {{\n{rows}\n }},\n "unregistered": [\n{unregistered}\n ]'
     return f'{{\n "programs": {programs},\n "releases": {head},\n {arguments}\n}}\n'
 
 

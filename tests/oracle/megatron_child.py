@@ -44,14 +44,16 @@ def main() -> None:
     os.environ.update(RANK="0", CUDA_DEVICE_MAX_CONNECTIONS="1")
     answers = os.fdopen(os.dup(1), "w")
     sys.stdout = io.StringIO()
-    cold = "cold" in sys.argv
+    options = sys.argv[2:]
     if "parser" in sys.argv:
         _watch_parsers()
-    if "settings" in sys.argv:
-        _ONLY_SETTINGS.append("settings")
+    _ONLY_SETTINGS.extend(one for one in ("settings", "config") if one in sys.argv)
     sys.argv = ["pretrain_gpt.py"]
-    if not cold:
+    if "cold" not in options:
         _warm()
+    if "quick" in options:  # the patches of plain arguments have to do
+        sys.argv = ["pretrain_gpt.py", *json.loads(_FIRST)[:12]]
+        import_module(_ADAPTOR)
     for line in sys.stdin:
         answers.write(_run_forked(json.loads(line)) + "\n")
         answers.flush()
@@ -74,7 +76,8 @@ def _warm() -> None:
         vars(import_module("mindspeed_llm.tasks")).pop("megatron_adaptor_v2", None)
 
 
-_ONLY_SETTINGS: list[str] = []  # if filled, the answer has the final values of all settings
+# If filled, the answer has the final values of all settings; with ``config`` the layers' config is made of them, too.
+_ONLY_SETTINGS: list[str] = []
 _NAMES: set[str] = set()  # arguments of the largest parser that ran
 
 
@@ -146,6 +149,8 @@ def _answer(arguments: list[str]) -> dict[str, Any]:
             import_module(_ADAPTOR)
             step = "arguments"
             args = _arguments()
+            if "config" in _ONLY_SETTINGS:
+                import_module("megatron.training.arguments").core_transformer_config_from_args(args)
             if _ONLY_SETTINGS:
                 return {"settings": {name: str(value) for name, value in vars(args).items()}}
             step = "layers"

@@ -31,7 +31,9 @@ def answers(release: Path, cases: Sequence[Sequence[str]], *options: str) -> Ite
     Args:
         release: The folder with the sources.
         cases: The lists.
-        options: ``cold`` imports everything again for each list; ``settings`` answers with all validated settings.
+        options: ``cold`` imports everything again for each list; ``settings`` answers with all validated
+            settings, ``config`` only if the config of the layers can be made of them as well;
+            ``quick`` applies only the patches of plain arguments, without which nothing is validated.
     """
     lines = run(release, cases, *options)
     return (_lines(case, json.loads(line)) for case, line in zip(cases, lines, strict=True))

@@ -1,7 +1,6 @@
-"""Arguments that the parser of MindSpeed-LLM's programs refuses, and options that exclude or require each other.
+"""Arguments that the parser of MindSpeed-LLM's programs refuses, and values that stop a program before anything is built.
 
-Megatron-LM core_r0.8.0 and core_v0.12.1: ``megatron/training/arguments.py``, ``megatron/core/datasets/blended_megatron_dataset_config.py``;
-MindSpeed-LLM and MindSpeed 2.2 to 26.1: ``features_manager``. Each of them stops a program before anything is built.
+Megatron-LM core_r0.8.0 and core_v0.12.1: ``megatron/training/arguments.py``, ``megatron/core/datasets/blended_megatron_dataset_config.py``.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from itertools import takewhile
 from math import fsum
 
 from ms_tune.dialects.check_context import CheckContext, Violation
-from ms_tune.dialects.megatron.arguments import OF_VALUES, ParserFault, ProgramArguments, RefusedArgument, refused
+from ms_tune.dialects.megatron.arguments import OF_VALUES, ParserFault, RefusedArgument, refused
 from ms_tune.dialects.megatron.commands import FULL_SCRIPT, read_command, spell_argument, violation_at
 from ms_tune.dialects.megatron.placement import ARGUMENTS, IN_YAML
 from ms_tune.dialects.megatron.read import find_layer_plan, is_in_yaml
 from ms_tune.dialects.megatron.write import remedy_changes
 from ms_tune.errors import closest
-from ms_tune.facts.megatron import names, pairs, releases_of
-from ms_tune.facts.models import UNKNOWN
+from ms_tune.facts.megatron import names, releases_of
 
 _LETTERS = 3  # by which similar names may differ at one place
 _SIMILAR = 0.8  # similarity of two names that differ in a letter or an ending
@@ -124,75 +122,6 @@ def find_bad_split(context: CheckContext) -> Iterator[Violation]:
         return
     if len(shares) > _SHARES or not fsum(shares):
         yield violation_at(command, ("split",), {"text": text})
-
-
-def find_excluded_pairs(context: CheckContext) -> Iterator[Violation]:
-    """Report options that MindSpeed refuses together, or one without the other."""
-    source, command = read_command(context)
-    for pair in pairs(command.release):
-        if not _is_set(command, pair.option):
-            continue
-        one, other = command.last(pair.option), command.last(pair.other)
-        if one is None or (pair.excludes and not _is_set(command, pair.other)):
-            continue
-        if not pair.excludes and not command.is_off(pair.other):
-            continue
-        name = other.name if other else spell_argument(pair.other)
-        related = ((source.span_of(other.word), "other"),) if other and pair.excludes else ()
-        message = "default" if pair.excludes else "needs"
-        yield Violation((one.name,), message, {"other": name}, span=source.span_of(one.word), related_spans=related)
-
-
-def _is_set(command: ProgramArguments, dest: str) -> bool:
-    return command.last(dest) is not None and command.value(dest) not in (UNKNOWN, None, False, 0, "")
-
-
-def find_refused_pairs(context: CheckContext) -> Iterator[Violation]:
-    """Report options that exclude each other."""
-    source, command = read_command(context)
-    for one, other in _pairs(context):
-        first, second = (command.last(_dests(term)[0]) for term in (one, other))
-        if first is None or not _is_certain(command, one) or not _is_certain(command, other):
-            continue
-        related = ((source.span_of(second.word), "other"),) if second is not None else ()
-        yield Violation((first.name,), "default", {"other": _spell_term(other)}, related_spans=related)
-
-
-def find_missing_companions(context: CheckContext) -> Iterator[Violation]:
-    """Report options that lack a required other option."""
-    _, command = read_command(context)
-    for one, other in _pairs(context):
-        if command.last(_dests(one)[0]) and _is_certain(command, one) and _fails(command, other):
-            yield violation_at(command, (_dests(one)[0],), {"other": _spell_term(other)})
-
-
-def _pairs(context: CheckContext) -> list[tuple[str, str]]:
-    pairs = context.options["pairs"]
-    return [(one, other) for one, other in pairs] if isinstance(pairs, list) else []
-
-
-def _is_certain(command: ProgramArguments, term: str) -> bool:
-    """Return whether a term is certainly true: ``dest`` is given, ``dest=value`` has this final value, ``a+b`` both."""
-    for part in term.split("+"):
-        dest, equals, value = part.partition("=")
-        found = command.value(dest)
-        if (found != value) if equals else (not command.last(dest) or found in (UNKNOWN, None, False, 0)):
-            return False
-    return True
-
-
-def _fails(command: ProgramArguments, term: str) -> bool:
-    dest, equals, value = term.partition("=")
-    return command.value(dest) not in (UNKNOWN, value) if equals else command.is_off(dest)
-
-
-def _dests(term: str) -> list[str]:
-    return [part.partition("=")[0] for part in term.split("+")]
-
-
-def _spell_term(term: str) -> str:
-    dest, _, value = term.partition("=")
-    return f"{spell_argument(dest)} {value}".strip()
 
 
 def find_several_sources(context: CheckContext) -> Iterator[Violation]:
