@@ -76,6 +76,12 @@ BESIDE: tuple[dict[str, object], ...] = (
     {},
     {**_EXPERTS, "moe_token_dispatcher_type": "alltoall"},
     {**_EXPERTS, "moe_token_dispatcher_type": "alltoall_seq"},
+    {
+        **_EXPERTS,
+        "moe_token_dispatcher_type": "alltoall_seq",
+        "tensor_model_parallel_size": 2,
+        "sequence_parallel": True,
+    },
     {"pipeline_model_parallel_size": 4, "num_layers_per_virtual_pipeline_stage": 1},
     {"tensor_model_parallel_size": 2, "sequence_parallel": True, "use_flash_attn": True},
     {"context_parallel_size": 2, "context_parallel_algo": "ulysses_cp_algo", "use_flash_attn": True},
@@ -225,7 +231,7 @@ def is_met(tree: Sequence[Any], values: Mapping[str, object]) -> bool:
 def programs(
     stops: Sequence[Stop], release: str, seed: int, most: Callable[[int], int], others: Mapping[int, Sequence[int]]
 ) -> list[Program]:
-    """Return programs that meet the conditions: of the fewest settings first, then beside others.
+    """Return programs that meet the conditions: of the fewest settings first, then beside others; with a seed the others first.
 
     Args:
         stops: The stops.
@@ -240,7 +246,8 @@ def programs(
     for row, stop in enumerate(stops):
         made: dict[str, Program] = {}
         left_out = [trees[one] for one in others.get(row, ())]
-        for number, beside in enumerate((BESIDE[0], *random.sample(BESIDE[1:], len(BESIDE) - 1))):
+        rest = random.sample(BESIDE[1:], len(BESIDE) - 1)
+        for number, beside in enumerate((*rest, BESIDE[0]) if seed else (BESIDE[0], *rest)):
             if not stop.condition or len(made) >= most(row):
                 break
             for settings in islice(solutions(trees[row], release, beside, left_out), 1 if number else 2):
@@ -280,9 +287,8 @@ def judge(sources: Path, release: str, stops: Sequence[Stop], shown: dict[Key, P
     again = {row: shown[stop.key] for row, stop in enumerate(stops) if stop.key in shown}
     asked = [one._replace(row=row) for row, one in again.items() if holds(stops[row].condition, one.words, release)]
     asked += programs(stops, release, 0, lambda row: 0 if row in again else 2, {})
-    for _ in range(_ROUNDS):
+    for number in range(1, 1 + _ROUNDS):
         print(f"{release}: {len(asked)} programs", file=sys.stderr, flush=True)  # noqa: T201 - it takes minutes
-        new: set[int] = set()
         for one, answer in zip(asked, run_all(sources / release, stops, asked), strict=True):
             end = "said" if says(answer, stops[one.row]) else "other" if "stopped" in answer else "free"
             ends.setdefault(one.row, Counter())[end] += 1
@@ -292,9 +298,8 @@ def judge(sources: Path, release: str, stops: Sequence[Stop], shown: dict[Key, P
             first = next((row for row, stop in enumerate(stops) if stop.condition and says(answer, stop)), None)
             if end == "other" and first is not None and first not in before.setdefault(one.row, []):
                 before[one.row].append(first)
-                new.add(one.row)
-        left = {row for row in new if not ends[row]["said"] and not ends[row]["free"]}
-        asked = programs(stops, release, 0, lambda row, left=left: row in left, before)  # type: ignore[misc]  # a default
+        left = {row for row, end in ends.items() if not end["said"] and not end["free"]}
+        asked = programs(stops, release, number, lambda row, left=left: 3 * (row in left), before)  # type: ignore[misc]  # a default
     return {
         row: Judged(end["said"], end["free"], frozenset.intersection(*known.get(row, [frozenset()])))
         for row, end in ends.items()
