@@ -16,7 +16,7 @@ RUN = f"msrun --worker_num 8 --local_worker_num 8 pretrain_gpt.py --ai-framework
 TORCH = f"torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL}"
 CP = "--context-parallel-algo ulysses_cp_algo --context-parallel-size"
 HYBRID = "--context-parallel-algo hybrid_cp_algo --context-parallel-size 4"
-OWN = ("MST145", *(f"MST{number}" for number in range(185, 199)))
+OWN = ("MST145", "MST175", *(f"MST{number}" for number in range(185, 199)))
 
 
 def lint_script(text: str, *own: str) -> list[tuple[str, str]]:
@@ -56,11 +56,11 @@ def lint_script(text: str, *own: str) -> list[tuple[str, str]]:
         (f"{RUN} --log-interval 0", "--log-interval is 0, but must be at least 1"),
         (f"{RUN} --adam-beta2 1.0", "--adam-beta2 is 1.0, but must be at least 0 and below 1"),
         (
-            f"{RUN} --lr-warmup-fraction 0.1 --lr-warmup-iters 9",
-            "--lr-warmup-fraction and --lr-warmup-iters cannot be used together",
+            f"{RUN} --train-iters 20 --lr-warmup-fraction 0.1 --lr-warmup-iters 9",
+            "MindSpeed-LLM 2.3 refuses these values of --train-iters, --lr-warmup-fraction, --lr-warmup-iters: ",
         ),
         (f"{RUN} --num-query-groups 2", "--num-query-groups 2 has no effect without --group-query-attention"),
-        (f"{RUN} --save out", "--save requires --save-interval"),
+        (f"{RUN} --save out", "MindSpeed-LLM 2.3 refuses these values of --save, --save-interval: "),
         (
             f"{RUN} --seq-length 4088 --tensor-model-parallel-size 8 --context-parallel-size 2 --sequence-parallel",
             "2044 tokens of the sequence (CP 2) cannot be split over TP 8",
