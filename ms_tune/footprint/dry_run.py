@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ms_tune.errors import TraceError
 from ms_tune.footprint.curve import compute_curve
 from ms_tune.footprint.judgement import JudgedRequest, VerdictTerms
 from ms_tune.pools.pool import replay_workload
 from ms_tune.pools.torch_pool import TorchPool
 from ms_tune.pools.torch_replay import change_segments
-from ms_tune.pools.torch_space import NPU_PADDING, TorchSettings
+from ms_tune.pools.torch_space import EXPANDABLE_SPACE, NPU_PADDING, TorchSettings
 from ms_tune.pools.workload import Workload, split_by_pool
 from ms_tune.readers.dry_run import DryRunReport
 from ms_tune.readers.memory_block import NEVER_FREED
@@ -55,6 +56,8 @@ def place_tensors(logical: Table, report: DryRunReport | None) -> PlacedTensors:
     settings = default_settings(logical, report)
     lacking = max(int(logical.footprint_after.max(initial=0)) - compute_curve(logical).peak_bytes, 0)
     table = _add_block(logical, lacking) if lacking else logical
+    if int(table.size.max(initial=0)) >= EXPANDABLE_SPACE // 2:  # no device has such a segment
+        raise TraceError(msg("trace.sizes"))
     whole = _repeat_step(table)
     work, rows = _requests_of(whole)
     placed = replay_workload(work, TorchPool(settings))
