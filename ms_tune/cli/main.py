@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _COMPLETION_VARIABLE = "_ARGCOMPLETE"  # variable that a shell sets to request completions
-_INTERRUPTED, _SIGINT = 128, 2  # their sum is what shells report
+_INTERRUPTED, _SIGINT = 128, 2  # shells report their sum
 # OS errors outside this set are treated as defects of ms-tune.
 _TROUBLE = {*USUAL, errno.EMFILE, errno.ENFILE, errno.ESTALE}
 

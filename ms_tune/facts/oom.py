@@ -152,7 +152,7 @@ class Remedy(Record):
 
 
 def find_phase(said: str) -> str:
-    """Return what a job did apart from training, by the files and functions of its stack: `loading`, `saving`, `evaluation`."""
+    """Return the work of a job apart from training, by the files and functions of its stack: `loading`, `saving`, `evaluation`."""
     return next((name for name, marks in load("out_of_memory")["phases"].items() if re.search(marks, said)), "")
 
 
@@ -166,7 +166,7 @@ def choose_remedies(
         keys: Names of the job's framework and of its device, the most specific first.
         said: What the log says; it shows which settings the job has.
         training: Whether the job trains a model.
-        phase: What it did apart from training, so that what a step needs does not matter (`find_phase`).
+        phase: Its work apart from training, for which the needs of a step do not matter (`find_phase`).
     """
     said = re.sub("|".join(load("out_of_memory")["advice"]), "", said)
     found = []

@@ -166,7 +166,7 @@ def _try_layouts(
             found.append(TriedLayout(candidate, None, failed.message))
             continue
         except KeyboardInterrupt as stop:
-            if not found or stop.args not in ((), (signal.SIGINT,)):  # told to end: nobody waits for what was found
+            if not found or stop.args not in ((), (signal.SIGINT,)):  # SIGTERM: nobody waits for a result
                 raise
             return found, True
         found.append(_judge_layout(candidate, fit))

@@ -1,6 +1,6 @@
 """Place the logical tensors of a HyperParallel dry-run in the allocator of torch_npu or CUDA, and judge the result.
 
-Their sum is the bytes that a program asks for. What the allocator then reserves depends on sizes, order and settings,
+Their sum is the bytes that a program asks for. The allocator then reserves more, depending on sizes, order and settings,
 which the exact model of it in :mod:`ms_tune.pools.torch_pool` computes, from an empty device on.
 """
 

@@ -109,7 +109,7 @@ def iterate_lines(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
 
 
 def iterate_table_lines(file: TextIO) -> Iterator[str]:
-    """Yield the lines of a table, longer ones in parts: one of gigabytes is no table, and csv refuses its first field."""
+    """Yield the lines of a table, longer ones in parts: csv refuses the first field of one of gigabytes."""
     return iter(partial(file.readline, LONGEST_LINE), "")
 
 

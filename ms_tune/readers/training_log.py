@@ -248,7 +248,7 @@ class _TrainingLogReader:
         if found is None and not self._may_matter(line):
             found = _SKIPPED
         elif found is not None and found[0].form.role == "bar" and any(word in line for word in self._others):
-            found = None  # an event behind the bar
+            found = None  # an event after the bar
         elif found is not None:
             kind = self._kinds.setdefault((found[0].form.name, found[0].names), found[0])
             found = (kind._replace(names=_OF_BARS) if kind.form.role == "bar" else kind, found[1])

@@ -34,5 +34,5 @@ def _open_at_once(path: str, flags: int) -> int:
     if S_ISCHR(status.st_mode) and not (os.isatty(descriptor) or os.path.samestat(status, Path(os.devnull).stat())):
         os.close(descriptor)
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)  # /dev/zero has no end
-    os.set_blocking(descriptor, True)  # once it is open, a writer may take its time
+    os.set_blocking(descriptor, True)  # once it is open, writers can be slow
     return descriptor

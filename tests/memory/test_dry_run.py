@@ -47,7 +47,7 @@ def write_csv(folder: Path, rank: int, tensors: Sequence[Tensor], peak: int | No
 
 
 def reserve(tensors: Sequence[Tensor], padding: int) -> int:
-    """Return what the allocator reserves: best fit, no expandable segments; ``c10/cuda/CUDACachingAllocator.cpp``."""
+    """Return the bytes that the allocator reserves: best fit, no expandable segments; ``c10/cuda/CUDACachingAllocator.cpp``."""
     segments: list[list[list[int]]] = []  # blocks as [size, small, tensor or -1]
     frees = [(end, 0, i) for i, (_, end, _, _, _) in enumerate(tensors) if end != NEVER_FREED]
     for _, takes, i in sorted([*frees, *((tensor[0], 1, i) for i, tensor in enumerate(tensors))]):

@@ -52,7 +52,7 @@ _OLD_PLACES = {
     "MindSpeed": (),
 }  # its own wrapper is not used
 _NUMBERS = (2, 1, 4, 3, 0, -1)
-# What stands beside a condition: a plain program, and the settings that many conditions require to be reached at all.
+# Around a condition: a plain program, and the settings that many conditions require to be reached at all.
 _PLAIN = {
     "num_layers": 8,
     "hidden_size": 64,
@@ -388,7 +388,7 @@ def _releases(releases: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Run the newest release's code with programs for every condition, then the others' with what stopped it, and their own."""
+    """Run the newest release's code with programs for every condition, then the others' with those that stopped it, and their own."""
     folder = Path(os.environ[SOURCES])
     results: dict[str, tuple[list[Stop], dict[int, Judged]]] = {}
     shown: dict[Key, Program] = {}

@@ -54,7 +54,7 @@ class Stop(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """Return what does not change with the line: file, exception, text and condition."""
+        """Return the parts that do not change with the line: file, exception, text and condition."""
         return self.file, self.error, self.text, self.condition
 
 
@@ -116,7 +116,7 @@ def _feature_name(init: ast.FunctionDef | None) -> str:
 
 
 class _Function:
-    """A validation function, with what its statements are known to have set so far."""
+    """A validation function, with the options that its statements are known to have set so far."""
 
     def __init__(self, file: _File, methods: Mapping[str, ast.FunctionDef], feature: str, depth: int = 0) -> None:
         self.file, self.methods, self.feature, self.depth = file, methods, feature, depth

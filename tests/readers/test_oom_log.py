@@ -419,7 +419,7 @@ def test_nothing_is_suggested_that_is_set_or_that_the_job_cannot_use(tmp_path: P
     assert not [how for how in hows(read(tmp_path, f"{said}\n{SHORT}\n")) if missing in how]
 
 
-# Traceback lines of trainers, what they did, and a setting of that alone.
+# Traceback lines of trainers, their work, and a setting of that alone.
 @pytest.mark.parametrize(
     ("frames", "phase", "how"),
     [
