@@ -146,7 +146,7 @@ def test_a_trace_of_another_pool_is_said_to_be_unexplained(tmp_path: Path, capsy
     assert "no known setting reproduces" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", [[], ["plan"], ["what-if"]])
+@pytest.mark.parametrize("command", [[], ["plan", "--time-limit", "1"], ["what-if"]])
 def test_derived_releases_are_said_and_agree_with_what_was_used(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
