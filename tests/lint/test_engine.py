@@ -259,5 +259,6 @@ def test_nothing_slow_is_imported(command: str, tmp_path: Path) -> None:
         f"slow |= {{'ast', 'ms_tune.job.definitions'}} if {command!r} == 'lint' else set(); "
         "sys.exit(str(slow & set(sys.modules)) if slow & set(sys.modules) else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    for _ in range(2):  # the first lint of new checklists parses them, and stores their rows
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
