@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import glob
 import os
+from _thread import start_new_thread  # threading is slow to import
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -61,7 +61,6 @@ _MAGIC = frozenset("*?[")  # characters that make a name a glob
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", "site-packages")
 _POOL_FROM = 48  # fewer files are checked before a second process has started
 _CHUNK = 16
-_PR_SET_PDEATHSIG, _SIGTERM = 1, 15
 _LOOKED_AFTER = 64  # the number of files after which this process collects garbage
 _IGNORES = "ms-tune:"  # in every comment that ignores a finding
 # An unreadable YAML file of a folder is a broken config if a line starts like this, else not a config.
@@ -212,14 +211,12 @@ def _walk(folder: Path) -> Iterator[tuple[Path, bool]]:
                     yield path, False
 
 
-def _end_with(parent: int) -> None:
-    """Let the kernel end this process of a pool when ms-tune is killed: it would wait for files for ever (prctl(2), Linux)."""
-    import ctypes  # noqa: PLC0415 - slow to import
+def _end_with_parent() -> None:
+    """End this process of a pool when ms-tune is killed, however it was started: it would wait for files for ever."""
+    from multiprocessing import parent_process  # noqa: PLC0415 - slow to import
 
-    with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGTERM, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)  # it was killed before the line above
+    parent = parent_process()
+    start_new_thread(lambda: (parent.join(), os._exit(1)), ())  # type: ignore[union-attr] # it has one
 
 
 def check_files(
@@ -236,7 +233,7 @@ def check_files(
         alone = run._replace(request=run.request._replace(processes=1))
         chunks = [targets[start : start + _CHUNK] for start in range(0, len(targets), _CHUNK)]
         outcomes = []
-        with ProcessPoolExecutor(min(processes, len(chunks)), initializer=_end_with, initargs=(os.getpid(),)) as pool:
+        with ProcessPoolExecutor(min(processes, len(chunks)), initializer=_end_with_parent) as pool:
             for some in pool.map(check_files, chunks, [alone] * len(chunks)):
                 outcomes += some
                 on_progress(len(outcomes), len(targets))
