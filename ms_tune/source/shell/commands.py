@@ -114,7 +114,6 @@ class CommandFollower(Settings):
         self.call_exits: list[list[ShellState]] = []  # the same for functions and sourced files
         self._source, self.assumes_defaults = source, assumes_defaults
         self._calls = 0
-        self._is_again = False  # whether the last file asked for is already being followed, and within itself
         self._following: tuple[str, ...] = ()  # the texts of the files being followed, the innermost last
         self._written: set[str] = set()  # files written by the script
         self._setting = {"set": self.set_options, "shift": self.shift_words, "unset": self.unset_variables}
@@ -323,14 +322,15 @@ class CommandFollower(Settings):
     def _sourced(self, words: list[Argument], place: ScriptPlace) -> Outcome:
         path = words[1].text if len(words) > 1 else None
         found = self._file(path) if path else None
-        around = (self._is_again or self._calls >= MAX_CALLS) and not self.conditions + self.exits
+        repeats = self._repeats(found)
+        around = (repeats or self._calls >= MAX_CALLS) and not self.conditions + self.exits
         unknown = Unknown(Reason.BOUND if around else Reason.FILE if path else Reason.COMMAND, path or "source", place)
         last = words[1].pieces[-1] if len(words) > 1 and words[1].pieces else None
         if last is not None and not last.unknown and (path or last.text).rpartition("/")[2] in _ENVIRONMENT_SCRIPTS:
             for name in filter(_OF_AN_ENVIRONMENT.fullmatch, self.state.variables):
                 self.state.variables[name] = plain_value(Piece("", place, unknown=unknown))
             return UNCLEAR
-        if found is None:
+        if found is None or repeats:
             return self.give_up(unknown)
         positional = self.state.variables.get("@")
         if words[2:]:
@@ -347,15 +347,13 @@ class CommandFollower(Settings):
         return UNCLEAR
 
     def _file(self, path: str) -> File | None:
-        """Return a file in its current form.
-
-        None if it cannot be read, is nested too deeply, was written by the script, or runs itself for the second time:
-        one that starts itself twice would be followed 2^depth times.
-        """
+        """Return a file in its current form; None if it cannot be read, is nested too deeply, or was written by the script."""
         names = {path, path.removeprefix("./"), f"./{path}"}
-        found = None if names & self._written or self._calls >= MAX_CALLS else self._source(path)
-        self._is_again = found is not None and self._following.count(found.text) >= MAX_SELF
-        return None if self._is_again else found
+        return None if names & self._written or self._calls >= MAX_CALLS else self._source(path)
+
+    def _repeats(self, file: File | None) -> bool:
+        """Return whether a file would run within itself again: one that starts itself twice, 2^depth times."""
+        return file is not None and self._following.count(file.text) >= MAX_SELF
 
     def _parsed(self, file: File | None) -> Script | None:
         """Return a parsed script; None if it has syntax errors or is nested too deeply."""
@@ -391,9 +389,10 @@ class CommandFollower(Settings):
         if (is_text or reads) and any(piece.text for word in script_words for piece in word.pieces):
             text = join_script(script_words, inner)
             file = TextInside(place, text) if text is not None else None
-        script = self._parsed(file)
+        repeats = self._repeats(file)
+        script = None if repeats else self._parsed(file)
         if script is None:
-            reason = Reason.BOUND if self._is_again else Reason.FILE
+            reason = Reason.BOUND if repeats else Reason.FILE
             self.unknown.append(Unknown(reason if path else Reason.COMMAND, path or name, place))
             return
         exits, streams, self.streams = self.exits, self.streams, Streams()
