@@ -101,7 +101,9 @@ def _cell(value: object) -> object:
 
 
 def _read_object(path: Path) -> Mapping[str, object]:
-    content = read_json(path, _MOST_BYTES, msg("trace.dry-run.too-large", most="512 MiB"), "trace.dry-run.not-json")
+    content = read_json(
+        path, _MOST_BYTES, msg("trace.dry-run.too-large", most=f"{_MOST_BYTES // MIB} MiB"), "trace.dry-run.not-json"
+    )
     return content if isinstance(content, dict) else {}
 
 

@@ -63,7 +63,7 @@ def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:
             size = path.stat().st_size
             if size > MOST_BYTES:
                 raise refusal_of_pickle(text="snapshot.too-large", path=path, most=MOST_BYTES // MIB)
-            source = _Unpacked(file, size) if packed else file
+            source = _Unpacked(file, path, size) if packed else file
             with _bounded_memory(_MEMORY_LEAST + _MEMORY_PER_BYTE * size * (8 if packed else 1)), no_collection():
                 content = [_load_plain(cast("BinaryIO", source), path)]
                 # Pass the content without keeping a reference, so that the function can free parts that it has read.
@@ -80,8 +80,8 @@ def refusal_of_pickle(*, text: str, path: Path, **params: object) -> TraceError:
 class _Unpacked:
     """A packed file as the unpickler reads it, up to :data:`MOST_BYTES` and a multiple of the packed ``size``."""
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file = gzip.GzipFile(fileobj=file)
+    def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
+        self._file, self._path = gzip.GzipFile(fileobj=file), path
         self._most = min(MOST_BYTES, _SMALL + _MOST_RATIO * size)
         self.count = 0
 
@@ -97,8 +97,7 @@ class _Unpacked:
     def _count_bytes(self, data: bytes) -> bytes:
         self.count += len(data)
         if self.count > self._most:
-            message = f"unpacks to more than {self._most // MIB} MiB"
-            raise ValueError(message)  # instead of an UnpicklingError, the unpickler raises one without a message
+            raise refusal_of_pickle(text="snapshot.unpacks", path=self._path, most=self._most // MIB)
         return data
 
 
@@ -118,7 +117,7 @@ def _load_plain(file: BinaryIO, path: Path) -> object:
     try:
         with _silence_interpreter():
             return _Plain(file).load()
-    except (OSError, MemoryError):
+    except (OSError, MemoryError, TraceError):
         raise
     except Exception as error:  # noqa: BLE001 - a damaged pickle may raise anything
         detail = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
