@@ -197,8 +197,9 @@ def complete_overview(screen: Overview, request: OverviewRequest, commands: Iter
 
 
 def _suggest_by_issues(matters: Sequence[Matter]) -> tuple[Suggestion, Sequence[Path]]:
-    # Suggest the safe fixes, with the file where they will be made; else a fix of the worst level, else the worst help.
-    worst = [one for one in matters if one.severity is matters[0].severity]
+    # Suggest the safe fixes, with the file where they will be made; else a fix of the worst level, else the worst help. An info
+    # alone needs no change: the optimizer of one data-parallel rank, for example, has nothing to shard.
+    worst = [one for one in matters if one.severity is matters[0].severity and one.severity is not Severity.INFO]
     for among, safe, name in ((matters, True, "fixes"), (worst, False, "unsafe-fix")):
         fixes = [(one.path, one.fix.title) for one in among if one.fix is not None and one.fix.safe is safe]
         if fixes:

@@ -98,7 +98,7 @@ def _describe_related(path: Path, framework: str, request: OverviewRequest) -> O
     # Make the screen of a YAML that MindSpeed's programs read, of which only the launch scripts are checked.
     matter = Matter(Severity.INFO, msg("check.related", framework=framework), path)
     screen = Overview(path, Subject("fsdp2", framework), None, (matter,), dict.fromkeys(Severity, 0))
-    change = Suggestion("help", msg("check.no-job.hint"))
+    change = Suggestion("help", msg("check.related.hint"))
     screen = screen._replace(no_estimate_because=msg("check.related.memory"), change=change)
     return complete_overview(screen, request, (request.command("check", path.parent),))
 
