@@ -34,6 +34,7 @@ PROFILES = ("performance", "debug-memory", "reproducible")
 ALL = "all"
 
 _PREFIX = r"[A-Z]{2,8}\d*"
+_WILDCARDS = re.compile(r"(\*\*/|\*\*|\*|\?)")
 
 
 class Selection(Record):
@@ -97,14 +98,27 @@ def path_matches(path: PurePath, pattern: str) -> bool:
     """Return whether a path (with ``/``) matches a glob: only ``**`` crosses folders, and a bare name matches anywhere."""
     if "/" not in pattern.rstrip("/"):
         pattern = f"**/{pattern}"
-    return bool(_translated(pattern.rstrip("/")).fullmatch(path.as_posix()))
+    text = path.as_posix()
+    ends = {0}  # of the beginnings of the path that match; a regular expression would try all combinations of stars
+    for part in _WILDCARDS.split(pattern.rstrip("/")):
+        ends = _extend(text, ends, part) if part and ends else ends
+    return any(text[end : end + 1] in ("", "/") for end in ends)
 
 
-def _translated(pattern: str) -> re.Pattern[str]:
-    words = ""
-    for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern):
-        words += {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(part) or re.escape(part)
-    return re.compile(f"{words}(?:/.*)?")
+def _extend(text: str, ends: set[int], part: str) -> set[int]:
+    if part == "**/":
+        return ends | {at + 1 for at in range(min(ends), len(text)) if text[at] == "/"}
+    if part == "**":
+        return set(range(min(ends), len(text) + 1))
+    if part == "*":
+        reached: set[int] = set()
+        for end in sorted(ends):
+            if end not in reached:  # else up to the end of its folder as well
+                reached.update(range(end, end + len(text[end:].partition("/")[0]) + 1))
+        return reached
+    if part == "?":
+        return {end + 1 for end in ends if text[end : end + 1] not in ("", "/")}
+    return {end + len(part) for end in ends if text.startswith(part, end)}
 
 
 def ids_by_name(checks: Iterable[SelectableRule]) -> Mapping[str, frozenset[str]]:

@@ -11,8 +11,10 @@ mapped to one, and equal blocks of different periods become one block.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -202,13 +204,14 @@ class _Best:
         return 0.0 if self.late else left
 
     def try_order(self, items: Items, order: NDArray[np.int32], engine: NumpyEngine) -> GapFit:
-        """Run first fit in an order, stopping at the best height so far; the first order always completes."""
-        limit, work = _NO_LIMIT, _NO_LIMIT
-        if self.height is not None:
-            limit, work = self.height - 1, int((self.limit - self.used) * engine.pace)
-        fit = engine.first_fit(items, order, limit, work)
+        """Run first fit in an order, stopping at the best height so far; blocks that the first order has no time for get slots."""
+        limit = _NO_LIMIT if self.height is None else self.height - 1
+        fit = engine.first_fit(items, order, limit, int((self.limit - self.used) * engine.pace))
         self.report_progress(self.height, fit.work / engine.pace + _ORDERING * len(order))
-        return fit
+        if self.height is not None or fit.height <= limit:
+            return fit
+        self.method = "slots"
+        return _fill_slots(items, fit)
 
     def is_finished(self) -> bool:
         return self.height is not None and (self.height <= self.bound or self.late or self.used >= self.limit)
@@ -223,8 +226,7 @@ def plan_addresses(
     """Place all blocks as low as possible within the time limit.
 
     Ends early if the height reaches the lower bound. Time is computed from the work done, so that a busy machine finds the same
-    plan as an idle one, unless the wall clock shows several times as much. The first order always completes, so that there is
-    always a plan. The exact stage first searches for a plan within the problem's capacity, then for lower ones. The default limit
+    plan as an idle one, unless the wall clock shows several times as much. There is always a plan, if not a low one. The exact stage first searches for a plan within the problem's capacity, then for lower ones. The default limit
     is 8.25 s with the exact stage, else 15 s; once the plan is within the capacity, one more second.
     """
     begin = time.monotonic()
@@ -295,6 +297,29 @@ def _improve_order(items: Items, begun: NDArray[np.int32], engine: NumpyEngine, 
             stale += 1
         if stale >= _STALE:
             turns, stale = _turn_by_block(begun) * random.uniform(0.9, 1.1, len(turns)), 0
+
+
+def _fill_slots(items: Items, fit: GapFit) -> GapFit:
+    """Place the blocks that first fit had no time for above all others: each in a slot for its size, which later blocks use again."""
+    lives, size, alignment = items
+    address = fit.address.copy()
+    top, step = int((address + size)[address >= 0].max(initial=0)), int(alignment.max())
+    free: defaultdict[int, list[tuple[int, int]]] = defaultdict(
+        list
+    )  # by size class: end of the last block and address
+    left = np.flatnonzero(address < 0)
+    for block in left[np.argsort(lives.lower[left], kind="stable")].tolist():
+        unit = 1 << max(int(size[block]).bit_length() - 4, 0)
+        room = -(-int(size[block]) // unit) * unit  # at most an eighth more
+        slots = free[room]
+        if slots and slots[0][0] <= lives.lower[block]:
+            start = heappop(slots)[1]
+        else:
+            start = top + -top % step
+            top = start + room
+        address[block] = start
+        heappush(slots, (int(lives.upper[block]), start))
+    return GapFit(address, int((address + size).max()), fit.work)
 
 
 def _turn_by_block(order: NDArray[np.int32]) -> NDArray[np.float64]:

@@ -158,6 +158,8 @@ def test_selectors_that_mean_nothing() -> None:
         ("a/b/c.yaml", "b", True),
         ("a/b/c.yaml", "a/c", False),
         ("a+b/c.yaml", "a+b/?.yaml", True),
+        ("a/" * 40 + "a" * 200, "*a" * 18 + "*c", False),  # no regular expression ends on that
+        ("a" * 200 + "c", "**a*" * 18 + "c", True),
     ],
 )
 def test_globs(path: str, pattern: str, *, expected: bool) -> None:
