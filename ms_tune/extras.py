@@ -19,7 +19,14 @@ from ms_tune.text import msg
 # The Python versions for which MindSpore 2.9.0 has wheels; the markers of the extra `dryrun` list the same.
 _MINDSPORE_PYTHONS = ((3, 10), (3, 11), (3, 12))
 _CHECKOUT = Path(__file__).resolve().parent.parent
-_NAMES = {"numpy": "NumPy", "mindspore": "MindSpore", "mindformers": "MindFormers", "ray": "Ray", "scipy": "SciPy"}
+_NAMES = {
+    "numpy": "NumPy",
+    "mindspore": "MindSpore",
+    "mindformers": "MindFormers",
+    "ray": "Ray",
+    "scipy": "SciPy",
+    "jsonschema": "jsonschema",
+}
 
 
 def need(command: str, extra: str, module: str) -> None:

