@@ -85,3 +85,4 @@ class SizeOrigin(str, Enum):
     FOLDER = "model-folder"  # the `config.json` of the folder that the config names
     ASSUMED = "assumed"  # a public model that the config names
     VOCABULARY = "assumed-vocabulary"  # the size of the vocabulary alone is that of a public model
+    BOUNDS = "assumed-bounds"  # the size of the vocabulary alone is between those of public models

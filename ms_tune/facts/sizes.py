@@ -62,6 +62,14 @@ def find_family_model(name: str, hidden: int, heads: int) -> PublicModel | None:
     return best[0] if len({one.config["vocab_size"] for one in best}) == 1 else None
 
 
+def bound_vocabulary(hidden: int, inner: int) -> tuple[int, int]:
+    """Return the smallest and largest vocabulary of public models with these widths, or of all if none has them."""
+    configs = [one["config"] for one in load("sizes")["models"].values()]
+    alike = [one for one in configs if (one["hidden_size"], one["intermediate_size"]) == (hidden, inner)]
+    sizes = [one["vocab_size"] for one in alike or configs]
+    return min(sizes), max(sizes)
+
+
 def parts_of(model_type: str) -> Mapping[str, Any]:
     """Return the parts of a model type's layers that its `config.json` does not state: biases, norms, gates."""
     found: Mapping[str, Any] = load("sizes")["parts"].get(model_type, {})

@@ -213,7 +213,7 @@ def _matters_lines(overview: Overview, console: Console, *, verbose: bool) -> It
         name = f"{first.id} " if first.name else ""
         worst = f"{where}{name}{console.say(first.text)}"
         text = console.text("check.matters.worst", counts=console.listed(counts), worst=worst)
-        line, *rest = _wrap_lines(text, 1 if overview.change is not None else _LINES)
+        line, *rest = _wrap_lines(text, _LINES)
         yield _linked_line(line, first, where, name, console)
         yield from rest
         return

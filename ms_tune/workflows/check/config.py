@@ -180,13 +180,14 @@ def start_overview(path: Path, subject: Subject, report: LintReport, plan: Layer
 
 def complete_overview(screen: Overview, request: OverviewRequest, commands: Iterable[str]) -> Overview:
     """Add the suggestion for the worst issue, if memory needs none, and the next commands, the linter's first."""
-    matters = screen.matters
+    matters, commands = screen.matters, tuple(commands)
     suggestion, where = _suggest_by_issues(matters)
     files = dict.fromkeys((*where, *(one.path for one in matters if one.id)))
     further = [request.command("lint", file) for file in files]
-    if suggestion.name == "nothing" and not screen.stages and screen.estimate is not None:
-        unsure = screen.estimate.outlook is Outlook.UNSURE
-        suggestion = Suggestion("nothing", msg("check.change.unsure")) if unsure else suggestion
+    unsure = not screen.stages and screen.estimate is not None and screen.estimate.outlook is Outlook.UNSURE
+    if suggestion.name == "nothing" and unsure:
+        can_simulate = any("dryrun" in one for one in commands)
+        suggestion = Suggestion("nothing", msg("check.change.unsure" if can_simulate else "check.change.open"))
     hint = screen.no_estimate_hint or msg("check.estimate.measure")
     return screen._replace(
         change=screen.change or suggestion,

@@ -36,6 +36,7 @@ from ms_tune.estimate.megatron import (
     megatron_stage,
 )
 from ms_tune.estimate.memory import Estimate, Outlook
+from ms_tune.facts.sizes import bound_vocabulary
 from ms_tune.job import ModelSizes, no_model_config
 from ms_tune.job.script import ScriptJob, TrainingJob
 from ms_tune.lint.result import LintReport, LintRequest
@@ -258,18 +259,30 @@ def _estimate_command(request: OverviewRequest, command: ProgramArguments) -> Pr
     if devices != given:
         source = msg("check.devices.assumed") if given is None else msg("check.devices.least", given=given)
     split = Split(devices // ranks, inputs.tensor, inputs.stages, context, expert)
-    named = find_vocabulary(ArgumentReader(command))
-    words = None if named is None else named[1].config["vocab_size"]
-    sizes = ModelSizes(SizeOrigin.CONFIG)
-    if named is not None:
-        sizes = ModelSizes(SizeOrigin.VOCABULARY, model=named[1].name, key=named[0])
+    sizes, words = _find_words(ArgumentReader(command))
     assumptions = Assumptions(devices, source, split, inputs.chunks or 1, inputs.micro_batches or 1)
     found = ProgramEstimate(command, assumptions, sizes)
     try:
-        estimate, micro_batches = estimate_arguments(command, plan, split, request.job, words)
+        estimate, micro_batches = estimate_arguments(command, plan, split, request.job, words[-1])
+        fewest, _ = estimate_arguments(command, plan, split, request.job, words[0])
     except MsTuneError as error:
         return found._replace(error=error)
+    low, high = estimate.ratios
+    estimate = estimate._replace(ratios=(low * fewest.fullest.peak_bytes / estimate.fullest.peak_bytes, high))
     return found._replace(estimate=estimate, assumptions=found.assumptions._replace(micro_batches=micro_batches))
+
+
+def _find_words(read: ArgumentReader) -> tuple[ModelSizes, tuple[int | None, ...]]:
+    # Return where the size of the vocabulary comes from, and its bounds if no argument gives it.
+    named = find_vocabulary(read)
+    if named is not None:
+        return ModelSizes(SizeOrigin.VOCABULARY, model=named[1].name, key=named[0]), (named[1].config["vocab_size"],)
+    if read.integer("padded_vocab_size") or read.integer("vocab_size"):
+        return ModelSizes(SizeOrigin.CONFIG), (None,)
+    hidden = size_in(read, "hidden_size")
+    bounds = bound_vocabulary(hidden, size_in(read, "ffn_hidden_size", 4 * hidden))
+    shown = "-".join(f"{size:,}" for size in sorted(set(bounds)))
+    return ModelSizes(SizeOrigin.BOUNDS, model=shown), bounds
 
 
 def _suggest_arguments(request: OverviewRequest, found: ProgramEstimate, now: Estimate) -> Suggestion:

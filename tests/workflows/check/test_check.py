@@ -864,8 +864,14 @@ class TestScript:
         split = seen.assumptions.split
         assert (split.data, split.tensor, split.pipeline) == (2, 2, 2)
         assert seen.next[-1] == f"ms-tune normalize-recompute {script}"
-        assert seen.estimate is None
-        assert seen.no_estimate_because == msg("check.script.no-size", argument="--padded-vocab-size")
+        assert seen.sizes is not None
+        assert (seen.sizes.origin, seen.sizes.model) == (
+            SizeOrigin.BOUNDS,
+            "32,000-160,256",
+        )  # no model has these widths
+        assert seen.estimate is not None
+        ends = [_give_vocabulary(script, size).range_bytes for size in (32_000, 160_256)]
+        assert list(seen.estimate.range_bytes) == pytest.approx([ends[0][0], ends[1][1]], abs=1)
 
     def test_an_estimate_of_a_program_of_megatron(self, tmp_path: Path) -> None:
         # The published pair (docs/megatron.md): 32,683.5 MiB for the whole run by theory; simulated 55,389 and 48,436 at the peak.
@@ -1045,6 +1051,14 @@ def _check_pair(folder: Path, more: str, devices: int | str) -> Overview:
     words = f"msrun --worker_num {devices} --local_worker_num {devices} pretrain_gpt.py {PAIR} {more}\n"
     script.write_text(words, encoding="utf-8")
     return check_job(script, request=OverviewRequest(framework_version="2.2"))
+
+
+def _give_vocabulary(script: Path, size: int) -> Estimate:
+    other = script.with_name(f"pretrain_{size}.sh")
+    other.write_text(f"{script.read_text(encoding='utf-8').rstrip()} --padded-vocab-size {size}\n", encoding="utf-8")
+    estimate = check_job(other).estimate
+    assert estimate is not None
+    return estimate
 
 
 def _of_pair(folder: Path, more: str, devices: int = 4) -> tuple[StageEstimate, ...]:
