@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
+from urllib.parse import quote
 
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import as_json, json_text
@@ -331,8 +332,6 @@ class Console:
         if not target or target == _STDIN or not self._with_links:
             return text
         if isinstance(target, Path):
-            from urllib.parse import quote  # noqa: PLC0415 - start-up time
-
             # With the machine's name, so that a terminal does not look for the file on another one.
             target = f"file://{os.uname().nodename}{quote(str(target.absolute()))}"
         return f"\033]8;;{target}\033\\{text}\033]8;;\033\\"

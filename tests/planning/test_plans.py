@@ -9,12 +9,11 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
-from ms_tune.planning.anneal import BestState, PlanSpace, is_allowed
 from ms_tune.planning.bound import _exclusive_rows, relaxation_of
 from ms_tune.planning.costs import break_down_step, costs_of
 from ms_tune.planning.layouts import DIMENSIONS, Layout, LayoutSpace, list_layouts
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.search import PlanSearch, even_state
+from ms_tune.planning.search import BestState, PlanSearch, PlanSpace, even_state, is_allowed
 from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
 from tests.planning import naive
 from tests.planning.tables import CASE_E, random_table

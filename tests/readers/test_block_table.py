@@ -11,10 +11,9 @@ from ms_tune.errors import TraceError
 from ms_tune.footprint.curve import compute_curve
 from ms_tune.readers import lines, tensors, tracker_tables
 from ms_tune.readers.memory_block import NEVER_FREED, RowReader
-from ms_tune.readers.reused import end_reused_blocks
 from ms_tune.readers.table import NUMBERS, TEXTS, Table
 from ms_tune.readers.tensors import read_tracker_graph
-from ms_tune.readers.tracker_tables import read_block_table, read_tasks
+from ms_tune.readers.tracker_tables import end_reused_blocks, read_block_table, read_tasks
 from ms_tune.units import MIB
 from tests.pools.recorded import PACKED
 from tests.readers.rows import read_memory_block, table_of

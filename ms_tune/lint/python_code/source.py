@@ -11,8 +11,7 @@ from ms_tune.diagnostics import Fix
 from ms_tune.dialects.check_context import CodeSource, FixRule, Violation
 from ms_tune.lint.environment.settings import Assignment, Environment, EnvironmentSource
 from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS, Module, module_of
-from ms_tune.lint.python_code.rewrites import REWRITES
-from ms_tune.lint.python_code.swaps import leads_to
+from ms_tune.lint.python_code.rewrites import REWRITES, leads_to
 from ms_tune.lint.python_code.syntax import assigned
 from ms_tune.source.edit import EditRefusedError, apply_edits
 from ms_tune.source.yaml import SourceFile
