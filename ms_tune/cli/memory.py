@@ -198,12 +198,6 @@ def _build_what_if_parser(language: Language) -> Parser:
     parser.option("--shard", "allocator.help.shard", metavar="GROUP")
     parser.option("--parts", "allocator.help.parts", type=parser.count, metavar="N")
     parser.option("--recompute-layers", "allocator.help.recompute", type=parser.count, metavar="K")
-    _add_setting_arguments(parser)
-    parser.add_common_arguments()
-    return parser
-
-
-def _add_setting_arguments(parser: Parser) -> None:
     parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
     parser.option("--expandable", "snapshot.help.expandable", action=BooleanOptionalAction, default=None)
     for name, text in (("--max-split-size-mb", "max-split"), ("--roundup-power2-divisions", "roundup")):
@@ -211,6 +205,8 @@ def _add_setting_arguments(parser: Parser) -> None:
     parser.option("--garbage-collection-threshold", "snapshot.help.collect", type=parser.share, metavar="SHARE")
     parser.flag("--empty-cache-each-step", "snapshot.help.empty-each-step")
     parser.flag("--keep-cache", "snapshot.help.keep-cache")
+    parser.add_common_arguments()
+    return parser
 
 
 def _run_what_if(arguments: Namespace, console: Console) -> ExitCode:

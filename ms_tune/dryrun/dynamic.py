@@ -228,17 +228,6 @@ def _replace_data_set(config: ConfigCopy, length: int) -> tuple[Column, ...]:
     inner = loader.get("config")
     settings = {**loader, **(inner if isinstance(inner, dict) else {})}
     compressed = bool(settings.get("create_compressed_eod_mask"))
-    columns = _data_columns(config, settings, length, compressed=compressed)
-    made = {
-        "type": PYNATIVE_LOADER,
-        "column_names": [column.name for column in columns],
-        "config": {"create_compressed_eod_mask": compressed},
-    }
-    config.set("train_dataset", {"dataloader": made, "num_parallel_workers": 1})
-    return columns
-
-
-def _data_columns(config: ConfigCopy, settings: dict[Any, Any], length: int, *, compressed: bool) -> tuple[Column, ...]:
     # Return the data set's columns, named after the arguments of the model (``GPTModel.construct``).
     default: tuple[str, ...] = _DEFAULT_COLUMNS
     if compressed:
@@ -247,7 +236,14 @@ def _data_columns(config: ConfigCopy, settings: dict[Any, Any], length: int, *, 
         default = (*BASE_COLUMNS, "attention_mask")
     names = config.names("train_dataset.dataloader.column_names", default)
     lengths = (settings.get(key) for key in _EOD_LENGTHS)
-    return make_columns(names, length, next((value for value in lengths if type(value) is int and value > 0), None))
+    columns = make_columns(names, length, next((value for value in lengths if type(value) is int and value > 0), None))
+    made = {
+        "type": PYNATIVE_LOADER,
+        "column_names": [column.name for column in columns],
+        "config": {"create_compressed_eod_mask": compressed},
+    }
+    config.set("train_dataset", {"dataloader": made, "num_parallel_workers": 1})
+    return columns
 
 
 _COUNT = "model.num_hidden_layers"

@@ -120,13 +120,9 @@ def read_form(form: Form, text: str) -> Match | None:
         if value and name in ("operator", "device", "rank"):
             labels[name] = value
         elif value:
-            sizes[name.rstrip("0123456789")] = _size_in_bytes(value, form.unit)
+            number, own = _SIZE_PARTS.findall(value)[0]
+            sizes[name.rstrip("0123456789")] = round(float(number) * _UNITS.get((own or form.unit)[:1].upper(), 1))
     return Match(form, found.start(), sizes, labels)
-
-
-def _size_in_bytes(text: str, unit: str) -> int:
-    number, own = _SIZE_PARTS.findall(text)[0]
-    return round(float(number) * _UNITS.get((own or unit)[:1].upper(), 1))
 
 
 def find_job(said: str) -> str:

@@ -115,7 +115,13 @@ class LayerBytes:
 
 def fit_layer_bytes(lines: Sequence[MemoryLine]) -> LayerBytes:
     """Fit the memory per layer from the lines of one layer kind; with a single line, all non-persistent memory counts as activations."""
-    first, last = _find_extreme_lines(lines)
+    # Take the lines with the most and the fewest micro-batches in flight. How many of a chunk are in flight at a stage's peak
+    # depends on its layers: the sum over chunks stays, but one chunk may have more and another fewer. For layers that were added
+    # evenly to all chunks, the sum is enough, so use these lines if there are two. Seen with four layers in one chunk and one in
+    # the other: the peak was at another moment than with two and one.
+    even = [line for line in lines if line.even]
+    found = even if len({line.in_flight for line in even}) > 1 else lines
+    first, last = max(found, key=lambda line: line.in_flight), min(found, key=lambda line: line.in_flight)
     lasting = first.persistent
     if first.in_flight == last.in_flight:
         return LayerBytes(lasting, (first.slope - lasting) / first.in_flight, Fraction(0))
@@ -124,16 +130,6 @@ def fit_layer_bytes(lines: Sequence[MemoryLine]) -> LayerBytes:
         return LayerBytes(lasting, Fraction(0), last.slope - lasting)
     activations = (first.slope - last.slope) / (first.in_flight - last.in_flight)
     return LayerBytes(lasting, activations, last.slope - lasting - activations * last.in_flight)
-
-
-def _find_extreme_lines(lines: Sequence[MemoryLine]) -> tuple[MemoryLine, MemoryLine]:
-    # Return the lines with the most and the fewest micro-batches in flight. How many of a chunk are in flight at a stage's peak
-    # depends on its layers: the sum over chunks stays, but one chunk may have more and another fewer. For layers that were added
-    # evenly to all chunks, the sum is enough, so use these lines if there are two. Seen with four layers in one chunk and one in
-    # the other: the peak was at another moment than with two and one.
-    even = [line for line in lines if line.even]
-    found = even if len({line.in_flight for line in even}) > 1 else lines
-    return max(found, key=lambda line: line.in_flight), min(found, key=lambda line: line.in_flight)
 
 
 def interpolate(lines: Sequence[tuple[Fraction, Fraction]], at: Fraction) -> Fraction:

@@ -111,7 +111,12 @@ class Phases:
             self.own_codes = _phase_codes([_BY_TASK.get(name) for name in table.task.values])[table.task.codes]
         self._mark_compiled_optimizers(table, state & ~eager, in_graphs)
         # For the other blocks: the phase of the last known block (guessed), or only if both neighbors agree (sure).
-        self.guessed_codes = self._guess_by_earlier_blocks(table)
+        order = np.argsort(table.start, kind="stable")
+        own = self.own_codes[order]
+        around = np.zeros(len(own), np.int8)
+        compiled = ~table.task.rows_in([EAGER])[order]
+        around[order] = _correct_strays(_carry_last_phase(own, (own > 0) & (own != phase_code(Phase.STEP))), compiled)
+        self.guessed_codes = around
         self.sure_codes = self._classify_between_sides(table)
 
     def rows_of(self, *phases: Phase) -> NDArray[np.bool_]:
@@ -129,14 +134,6 @@ class Phases:
         scoped = set(np.unique(graph[in_graphs & (self.own_codes > 0)]).tolist())
         updates = set(np.unique(graph[state]).tolist()) - scoped - {names[""]}
         self.own_codes[in_graphs & np.isin(graph, list(updates))] = phase_code(Phase.UPDATE)
-
-    def _guess_by_earlier_blocks(self, table: Table) -> NDArray[np.int8]:
-        order = np.argsort(table.start, kind="stable")
-        own = self.own_codes[order]
-        around = np.zeros(len(own), np.int8)
-        compiled = ~table.task.rows_in([EAGER])[order]
-        around[order] = _correct_strays(_carry_last_phase(own, (own > 0) & (own != phase_code(Phase.STEP))), compiled)
-        return around
 
     def _classify_between_sides(self, table: Table) -> NDArray[np.int8]:
         # The step's own operators are among those of other phases, so they count as neighbors only in the first pass.

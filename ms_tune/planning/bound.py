@@ -88,7 +88,10 @@ class PlanRelaxation:
 
     def add_cuts(self, layers: Floats) -> float:
         """Add the longest paths of a solution, and return its time."""
-        durations = self._pass_durations(layers)
+        parts = layers.reshape(self.shape)
+        forward = np.einsum("crk,rk->c", parts, self.forward) + self.costs.ends
+        backward = np.einsum("crk,rk->c", parts, self.backward) + 2 * self.costs.ends
+        durations = np.concatenate([forward, backward])
         graph = self.costs.graph
         ends = graph.end_ticks(durations[:, None])[:, 0]
         rests = _times_to_end(self, durations)
@@ -107,12 +110,6 @@ class PlanRelaxation:
                 known.add(key)
                 self.cuts.append(cut)
         return whole
-
-    def _pass_durations(self, layers: Floats) -> Floats:
-        parts = layers.reshape(self.shape)
-        forward = np.einsum("crk,rk->c", parts, self.forward) + self.costs.ends
-        backward = np.einsum("crk,rk->c", parts, self.backward) + 2 * self.costs.ends
-        return np.concatenate([forward, backward])
 
     def _longest_path(self, one: int, ends: Floats, rests: Floats) -> PathCut:
         graph = self.costs.graph

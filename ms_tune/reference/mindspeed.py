@@ -47,7 +47,11 @@ def read_mindspeed(job: JobView, devices: int | None) -> DynamicJob:
     """Return the job of a MindSpeed-Core-MS config."""
     source = job.original
     config = _as_installed(read_mindspeed_ms(source.data, source.path))
-    _check_experts(source, config)
+    shape, parallel = config.shape, config.parallelism
+    if shape.experts and parallel.context > 1 and parallel.expert > 1:  # core/parallel_state.py
+        raise ConfigError(msg("reference.experts-and-context"), path=source.path)
+    if shape.experts and parallel.tensor > 1 and not parallel.sequence:  # legacy/model/moe/moe_layer.py
+        raise ConfigError(msg("reference.experts-need-sequence"), path=source.path)
     layers, warnings = placed_layers(job.plan, partial(_make_layer, config), source.path)
     return DynamicJob(
         config=config,
@@ -138,11 +142,3 @@ def check_mindspeed_served(source: SourceFile, config: TrainingConfig) -> None:
             "lora_config.use_lora": (True, not sections["lora_config"].get("use_lora")),
         }
     )
-
-
-def _check_experts(source: SourceFile, config: TrainingConfig) -> None:
-    shape, parallel = config.shape, config.parallelism
-    if shape.experts and parallel.context > 1 and parallel.expert > 1:  # core/parallel_state.py
-        raise ConfigError(msg("reference.experts-and-context"), path=source.path)
-    if shape.experts and parallel.tensor > 1 and not parallel.sequence:  # legacy/model/moe/moe_layer.py
-        raise ConfigError(msg("reference.experts-need-sequence"), path=source.path)

@@ -59,7 +59,11 @@ def memory_page(title: str, data: Mapping[str, object], language: Language, furt
     """
     common = {"version": __version__, "source": title, "language": language.value, "languages": LANGUAGES}
     body = _read_asset("templates", "memory.html").replace("<!-- further -->", further)
-    island = _json_island(_drop_installations(as_json({"texts": page_texts(), **common, **data}, None)))
+    # Escaped so that it cannot end the surrounding script element.
+    text = json_text(_drop_installations(as_json({"texts": page_texts(), **common, **data}, None)))
+    for character, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
+        text = text.replace(character, escape)
+    island = text.replace("\u2029", "\\u2029")
     return write_document(
         f"{title} – ms-tune memory",
         language,
@@ -87,14 +91,6 @@ def _read_asset(folder: str, name: str) -> str:
     for part in (folder if folder.startswith("_") else f"report/{folder}").split("/"):
         package = package.joinpath(part)
     return package.joinpath(name).read_text(encoding="utf-8")
-
-
-def _json_island(value: object) -> str:
-    # Escaped so that it cannot end the surrounding script element.
-    text = json_text(value)
-    for character, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
-        text = text.replace(character, escape)
-    return text.replace("\u2029", "\\u2029")
 
 
 def page_texts() -> dict[str, Text]:

@@ -48,7 +48,10 @@ def show_what_if(report: WhatIfReport, console: Console) -> None:
     """Show the best setting, a table of all settings, the run's settings, the reasons, and further what-ifs."""
     for said, lines in _best_lines(report, console):
         console.write(said)
-        _show_lines(lines, console)
+        # Never wrapped, so that users can copy these lines.
+        for place in ("script", "config", "environment"):
+            if line := getattr(lines, place, None):
+                console.write_raw("  " + console.labelled(console.text(f"allocator.place.{place}"), line))
     console.write("")
     _show_settings(report, console, report.result.outcomes)
     _show_finding(report, console)
@@ -155,13 +158,6 @@ def _best_lines(report: WhatIfReport, console: Console) -> Iterator[tuple[str, L
         said = f"allocator.show.{kind}" + ("-alone" if before is None else "" if saved > 0 else "-no-gain")
         sizes = {"setting": _setting_label(outcome, console), "saved": gib(abs(saved))}
         yield console.text(said, **sizes), outcome.setting_lines
-
-
-def _show_lines(lines: Lines | None, console: Console) -> None:
-    # Never wrapped, so that users can copy them.
-    for place in ("script", "config", "environment"):
-        if line := getattr(lines, place, None):
-            console.write_raw("  " + console.labelled(console.text(f"allocator.place.{place}"), line))
 
 
 def _show_causes(report: WhatIfReport, console: Console) -> None:

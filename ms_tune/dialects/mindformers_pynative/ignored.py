@@ -26,7 +26,10 @@ _OUTSIDE = ("layers.", "layers\\.", "model.", "decoder.", "decoder\\.")  # prefi
 
 def find_ignored(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[Diagnostic]:
     """Yield the settings that are silently ignored or probably wrong."""
-    yield from _find_pipeline_problems(inputs)
+    if inputs.stages == 1 and inputs.chunks != 1:
+        yield make_problem("interleave-ignored", chunks=inputs.chunks)
+    if inputs.stages == 1 and inputs.layers_per_stage not in (None, "auto"):
+        yield make_problem("layers-per-stage-ignored")
     if outcome.ranges is not None:
         yield from _find_coverage_problems(inputs, outcome.ranges)
     elif inputs.stages > 1 and inputs.chunks < 1:
@@ -35,13 +38,6 @@ def find_ignored(inputs: PynativeInputs, outcome: PynativeOutcome) -> Iterator[D
     yield from _find_swap_problems(inputs)
     yield from _find_pattern_problems(inputs, outcome)
     yield from _find_useless_settings(inputs, outcome)
-
-
-def _find_pipeline_problems(inputs: PynativeInputs) -> Iterator[Diagnostic]:
-    if inputs.stages == 1 and inputs.chunks != 1:
-        yield make_problem("interleave-ignored", chunks=inputs.chunks)
-    if inputs.stages == 1 and inputs.layers_per_stage not in (None, "auto"):
-        yield make_problem("layers-per-stage-ignored")
 
 
 def _find_coverage_problems(inputs: PynativeInputs, ranges: Ranges) -> Iterator[Diagnostic]:

@@ -75,7 +75,15 @@ class _TextWriter:
         if () in self._asked:
             yield ""
             yield from self._questions((), 0)
-        yield from self._write_dropped_keys()
+        # Write keys without a counterpart at the end, with their comments, so that nothing is lost.
+        left = [one for one in self._entries if one.fate is Fate.NONE]
+        if left:
+            yield ""
+            yield self._remark(msg("migrate.file.left"))
+        for one in left:
+            yield from self._own_comments(one, 0)
+            reason = render(one.why, self._language) if one.why else ""
+            yield f"#   {_join_lines(one.name)}: {_shorten(one.value)}  # {_join_lines(reason)}"
 
     def _write_key(self, path: tuple[str, ...], value: Any, depth: int) -> Iterator[str]:  # noqa: ANN401 - any value
         # Write a key and everything below it; a section that only contains remarks is itself written as a remark.
@@ -115,17 +123,6 @@ class _TextWriter:
             yield from self._own_comments(one, depth)
             question = msg("migrate.file.question", key=one.name, value=_shorten(one.value), question=reason)
             yield self._remark(question, depth)
-
-    def _write_dropped_keys(self) -> Iterator[str]:
-        # Write keys without a counterpart at the end, with their comments, so that nothing is lost.
-        left = [one for one in self._entries if one.fate is Fate.NONE]
-        if left:
-            yield ""
-            yield self._remark(msg("migrate.file.left"))
-        for one in left:
-            yield from self._own_comments(one, 0)
-            reason = render(one.why, self._language) if one.why else ""
-            yield f"#   {_join_lines(one.name)}: {_shorten(one.value)}  # {_join_lines(reason)}"
 
     def remaining_comments(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield comments not written with any key: those of keys without a line, of sections, or without any key."""
