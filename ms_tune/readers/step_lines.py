@@ -60,6 +60,7 @@ class StepForm(Record):
     clock: str = ""
     first: int = 1
     ascend: bool = False
+    redrawn: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -76,8 +77,8 @@ class LineKind(NamedTuple):
 
 
 @cache
-def step_forms() -> tuple[StepForm, ...]:
-    """Return the forms of all known trainers."""
+def step_forms(group: str = "forms") -> tuple[StepForm, ...]:
+    """Return the forms of all known trainers, or the ``general`` ones, of any other."""
     return tuple(
         StepForm(
             **{key: tuple(value) if isinstance(value, list) else value for key, value in one.items() if key != "source"}
@@ -87,7 +88,7 @@ def step_forms() -> tuple[StepForm, ...]:
                 "values": tuple(_compile_pattern(text) for text in one.get("values", ())),
             }
         )
-        for name, one in load("step_lines")["forms"].items()
+        for name, one in load("step_lines")[group].items()
     )
 
 

@@ -53,6 +53,7 @@ from ms_tune.text import msg
 
 _Layout = tuple[LineKind, Callable[[bytes], tuple[bytes, ...]]]
 
+_FEWEST_STEPS = 3  # of a log that no known trainer wrote
 _MOST_STEPS = 500_000  # kept per file; of more, every second one
 _MOST_RUNS = 1000
 _MOST_RANKS = 4096
@@ -75,13 +76,35 @@ _UNKNOWN: _Layout = (_NONE._replace(), lambda _line: ())
 _SKIPPED: _Layout = (_NONE._replace(), lambda _line: ())  # of lines with one of the words, but nothing to read
 
 
-@no_collection()
 def read_training_log(
     path: Path, on_bytes: Callable[[int], None] = lambda _count: None, pattern: StepForm | None = None
 ) -> TrainingLog:
-    """Read a log of any length, a table, Hugging Face's state, or a baseline; with ``pattern`` only its lines."""
-    reader, ended, head = _TrainingLogReader((pattern,) if pattern else step_forms()), True, b""
-    table = None if pattern else read_step_table(path)
+    """Read a log of any length, a table, Hugging Face's state, or a baseline; with ``pattern`` only its lines.
+
+    If no line is one of a known trainer, lines with a counter and a loss are steps, if they are several.
+    """
+    if pattern is not None:
+        return _read_forms(path, on_bytes, (pattern,))
+    try:
+        return _read_forms(path, on_bytes, step_forms(), tables=True)
+    except NoStepsError:
+        if not path.is_file():  # a pipe can be read once
+            raise
+        try:
+            found = _read_forms(path, lambda _count: None, step_forms("general"))
+        except NoStepsError:
+            found = None
+        if found is None or max(len(rank) for run in found.runs for rank in run.ranks) < _FEWEST_STEPS:
+            raise
+        return found
+
+
+@no_collection()
+def _read_forms(
+    path: Path, on_bytes: Callable[[int], None], forms: Sequence[StepForm], *, tables: bool = False
+) -> TrainingLog:
+    reader, ended, head = _TrainingLogReader(forms), True, b""
+    table = read_step_table(path) if tables else None
     if table is not None:
         for kind, rows, lines in table:
             reader.add_rows(kind, rows, lines)
@@ -207,7 +230,7 @@ class _TrainingLogReader:
         needles = self._needles
         lines = find_likely_lines(body, first, needles)
         if b"\r" in body:
-            lines = _split_drawings(lines)
+            lines = _split_drawings(lines, b" " if any(form.redrawn for form in self._forms) else b"/")
         known, kind, rows, numbers = self._layouts, self._kind, self._rows, self._lines
         bars = self._bar.seen
         for number, line, whole in lines:
@@ -461,7 +484,7 @@ class _TrainingLogReader:
             if own and number > own[0].last:
                 own[0].total, run.total = own[0].total or total, run.total or total
                 return own[0], kept
-            if own and number == own[0].last and own[0].complete(first):
+            if own and number == own[0].last and (form.redrawn or own[0].complete(first)):
                 return own[0], ()
             # Without prefixes a repeated step may be that of another rank, at most one step late.
             if own and rank is None and number >= writer.last - 1 and _repeats_step(own[0], first, number):
@@ -553,8 +576,9 @@ def _repeats_step(steps: RankSteps, first: Mapping[str, Sequence[float]], number
     return True
 
 
-def _split_drawings(lines: Iterable[tuple[int, bytes, bool]]) -> Iterator[tuple[int, bytes, bool]]:
-    # A progress bar is drawn again and again in one line. Of drawings in turn, the last one counts.
+def _split_drawings(lines: Iterable[tuple[int, bytes, bool]], before: bytes) -> Iterator[tuple[int, bytes, bool]]:
+    # A progress bar is drawn again and again in one line. Of drawings in turn with the same total, or, if a space is what
+    # comes before their mark, with the same counter, the last one counts.
     for number, line, whole in lines:
         if b"\r" not in line:
             yield number, line, whole
@@ -568,15 +592,15 @@ def _split_drawings(lines: Iterable[tuple[int, bytes, bool]]) -> Iterator[tuple[
         for part in reversed(parts):
             if (not bar or bar not in part) and not (part.isspace() or not part):
                 kept.append(part)
-                bar = _mark_of_bar(part)
+                bar = _mark_of_bar(part, before)
         for part in reversed(kept):
             yield number, part, whole
 
 
-def _mark_of_bar(part: bytes) -> bytes:
-    # Return `/300 [` of `3%|# | 10/300 [00:41<20:32, 4.10s/it]`.
+def _mark_of_bar(part: bytes, before: bytes) -> bytes:
+    # Return `/300 [` or ` 10/300 [` of `3%|# | 10/300 [00:41<20:32, 4.10s/it]`.
     end = part.rfind(b" [") if b"%|" in part else -1
-    return part[part.rfind(b"/", 0, end) : end + 2] if end > 0 else b""
+    return part[part.rfind(before, 0, end) : end + 2] if end > 0 else b""
 
 
 def _take_rows(columns: Columns, rows: Sequence[int]) -> Mapping[str, Sequence[float]]:

@@ -381,6 +381,52 @@ class TestOwnLines:
         assert main(["metrics", str(tmp_path / "x.log"), "--pattern", pattern]) == 2
 
 
+BAR = "{at}%|#  | {n}/50 [{clock}<01:30,  {rate}{more}]"
+# Lines of trainers without an entry, with the seconds of each step after the first that they tell, if they do.
+OTHERS = {
+    "LitGPT": ("Epoch 1 | iter {n} step {half} | loss train: {loss:.4f}, val: n/a | iter time: {ms:.2f} ms (step)\n", 1e-5),
+    "NeMo": ("Training epoch 0, iteration {n}/99 | lr: 6e-07 | global_step: {n} | reduced_train_loss: {loss:.4f} | train_step_timing in s: {time:.3f}\n", 1e-3),
+    "Nanotron": ("[INFO|DP=0]: iteration: {n} / 1000 | elapsed_time_per_iteration_ms: {ms:.1f} | lm_loss: {loss:.4f} | grad_norm: 1.2\n", 1e-4),
+    "PaddleNLP": ("[{stamp}] [    INFO] - loss: {loss:.8f}, learning_rate: 1e-05, global_step: {n}, interval_runtime: 9.9\n", 2e-3),
+    "own": ("{stamp} - INFO - Epoch: 0/3, Step: {n}/99, Loss: {loss:.4f}\nvalidation step {n} loss 9.0\n", 2e-3),
+    "JSON": ('{{"iteration": {n}, "train/loss": {loss:.4f}, "iter_time (s)": {time:.3f}}}\n', 1e-3),
+    "picotron": ("[rank 0] Step: {n:<5d} | Loss: {loss:6.4f} | Tokens/s: 123.45K | Memory usage: 30.12GB\n", None),
+    "TorchTune": ("\r1|{n}|Loss: {loss}: " + BAR.replace("{more}", ""), 1),
+    "VeOmni": ("\r" + BAR.replace("{more}", "") + "\r" + BAR.replace("{more}", ", loss: {loss}, grad_norm: 1.23") * 2, 1),
+    "OpenRLHF": ("Train step of epoch 0: " + BAR.replace("{more}", ", gpt_loss={loss}, loss_mean={loss}") + "\nValidation: 20%|# | 1/5 [00:01<00:03, 1.0s/it, val_loss=2.1]\n", 1),
+}  # fmt: skip
+
+
+class TestOtherTrainers:
+    @pytest.mark.parametrize("name", OTHERS)
+    def test_lines_with_a_counter_and_a_loss(self, tmp_path: Path, name: str) -> None:
+        line, doubt = OTHERS[name]
+        text = ""
+        for n in range(1, 25):
+            clock = f"{int(CLOCK[n]) // 60:02d}:{int(CLOCK[n]) % 60:02d}"
+            values = {"n": n, "half": n // 2, "loss": LOSSES[n], "time": TIMES[n], "ms": TIMES[n] * 1000}
+            text += line.format(**values, stamp=stamp(CLOCK[n]), clock=clock, rate="2.00s/it", at=2 * n)
+        steps = read(tmp_path, text)
+        assert (list(steps.number), list(steps.loss)) == ([*range(1, 25)], LOSSES[1:])
+        if doubt is None:
+            assert all(map(math.isnan, steps.seconds))
+        else:
+            assert list(steps.seconds)[1:] == pytest.approx(TIMES[2:], abs=doubt)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Step 1: weight loss 5 kg\nstep 2: heat loss: 3.2\n",
+            "validation step 1 loss 1.5\n" * 9,
+            "step 1 of 3\nloss 2\n" * 9,
+        ],
+    )
+    def test_other_text_has_no_steps(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "x.log").write_text(text, "utf-8")
+        with pytest.raises(TraceError, match="no line of this log reports a step"):
+            read_training_log(tmp_path / "x.log")
+
+
 class TestTables:
     def test_a_trainers_folder(self, tmp_path: Path) -> None:
         (tmp_path / "other.log").write_text("nothing\n", "utf-8")
