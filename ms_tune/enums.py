@@ -12,11 +12,13 @@ class Dialect(str, Enum):
     MINDFORMERS_PYNATIVE = "mindformers-pynative"
     MINDSPEED_MS = "mindspeed-ms"
     MEGATRON = "megatron"  # arguments in launch scripts, no YAML
-    MINDSPEED_MM = "mindspeed-mm"  # PyTorch on Ascend: checked, not simulated
+    MINDSPEED_MM = "mindspeed-mm"  # PyTorch on Ascend, like the next: checked, not simulated
+    HYPER_PARALLEL = "hyper-parallel"
 
 
-YAML_DIALECTS = tuple(one for one in Dialect if one not in (Dialect.MEGATRON, Dialect.MINDSPEED_MM))
-CHECKED_DIALECTS = (*YAML_DIALECTS, Dialect.MINDSPEED_MM)  # includes those that can be checked but not simulated
+CHECKED_ONLY = (Dialect.MINDSPEED_MM, Dialect.HYPER_PARALLEL)  # their layers are not read
+CHECKED_DIALECTS = tuple(one for one in Dialect if one is not Dialect.MEGATRON)
+YAML_DIALECTS = tuple(one for one in CHECKED_DIALECTS if one is not Dialect.MINDSPEED_MM)  # with a table of keys
 
 
 class RecomputeMode(str, Enum):

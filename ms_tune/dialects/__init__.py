@@ -16,8 +16,10 @@ from ms_tune.text import Message, msg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Protocol
 
+    from ms_tune.facts.keys import Key
     from ms_tune.facts.models import Field, ModelConfig
     from ms_tune.facts.query import Release
     from ms_tune.source.yaml import SourceFile
@@ -45,6 +47,14 @@ if TYPE_CHECKING:
 
         def has_class(self, name: str) -> bool:
             """Return whether one of its sources defines a class of this name."""
+
+        @property
+        def root(self) -> Path:
+            """Return its folder."""
+
+        @property
+        def config_fields(self) -> Mapping[KeyPath, Mapping[str, Key]] | None:
+            """Map the sections of HyperParallel's config classes to their fields; None if it has no such classes."""
 
     class JobView(Protocol):
         """The parts of a job (:class:`ms_tune.job.Job`) that dialects use."""

@@ -11,11 +11,11 @@ from ms_tune.dryrun.request import DEFAULT_TEMPLATE, DryrunRequest, PreparedRun,
 from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.dryrun.shrink.mindformers_layers import PreparedConfig
-from ms_tune.enums import Dialect
+from ms_tune.enums import CHECKED_ONLY, Dialect
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.query import data_folder
-from ms_tune.job import Job, ModelFile, no_model_config
+from ms_tune.job import Job, ModelFile, no_model_config, not_simulated
 from ms_tune.job.includes import find_named_model, with_bases
 from ms_tune.records import Record
 from ms_tune.source.files import read_bytes
@@ -155,6 +155,8 @@ def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfi
         reason = known.recognition.why_not
         message = msg("dryrun.not-ours", reason=reason) if reason else msg("dryrun.not-a-config")
         raise ConfigError(message, msg("dryrun.not-a-config.hint"), path=path)
+    if dialect in CHECKED_ONLY:
+        raise not_simulated(known)
     name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short_path(path)
     source = with_settings(original, request.settings, dialect)
     as_it_is = source is known.original and known.dialect is dialect and known.is_self_contained

@@ -32,8 +32,8 @@ def load(name: str) -> dict[str, Any]:
 
 @cache
 def order(release: str) -> tuple[int, ...]:
-    """Return a release as a tuple that can be compared."""
-    return tuple(map(int, release.split(".")))
+    """Return a release (``1.9``), or the generation of a format (``G4``), as a tuple that can be compared."""
+    return tuple(map(int, release.lstrip("G").split(".")))
 
 
 def at(history: Mapping[str, Any], release: str) -> Any:  # noqa: ANN401 - facts are of all types
@@ -129,7 +129,7 @@ def release_for(dialect: Dialect, asked: str | None = None) -> Release:
 
 def _release_in(version: str, dialect: Dialect) -> str:
     """Return the release of a dialect that a version names; for launch scripts also by the MindSpeed-Core-MS that fetches it."""
-    release = _release(version)
+    release = version if version in served(dialect) else _release(version)
     if dialect is not Dialect.MEGATRON or not release or release in served(dialect):
         return release
     fetched = {_release(tag): parts["MindSpeed-LLM"] for tag, parts in load("stack")["releases"].items()}

@@ -14,7 +14,7 @@ from pathlib import Path
 from ms_tune.dialects import LayerPlan
 from ms_tune.dialects.mindformers.read import Startup, read_startup
 from ms_tune.dialects.remedy import find_remedy
-from ms_tune.enums import YAML_DIALECTS, Dialect, SizeOrigin
+from ms_tune.enums import CHECKED_ONLY, Dialect, SizeOrigin
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.models import ModelConfig, is_legacy, model_folder, model_of
 from ms_tune.facts.query import Release, load, release_for, served
@@ -83,6 +83,12 @@ def load_job(
 def no_model_config(file: Path) -> UsageError:
     """Return the error for a ``config.json`` that the user named although this file does not read one."""
     return UsageError(msg("config.model-json.legacy", file=file), msg("config.model-json.legacy.hint"))
+
+
+def not_simulated(job: Job) -> UnsupportedError:
+    """Return the error for a config that is checked, but whose layers are not read."""
+    params = {"framework": load("releases")[job.dialect.value]["framework"], "file": job.original.path}
+    return UnsupportedError(msg("config.checked-only", **params), msg("config.checked-only.hint", **params))
 
 
 def load_sections(path: Path, line: int) -> Job | None:
@@ -303,7 +309,8 @@ class Job:
             framework = self.checkout.framework if self.checkout is not None else None
             return Release(framework or release.framework, self.release_around[0])
         is_elsewhere = self.checkout is None or self.checkout.framework != release.framework
-        if self.dialect is Dialect.MINDSPEED_MM and self.version is None and is_elsewhere:
+        is_generation = self.dialect is Dialect.HYPER_PARALLEL  # its repository does not state one
+        if self.dialect in CHECKED_ONLY and self.version is None and (is_elsewhere or is_generation):
             return Release(release.framework, self.part("detect").release_of(self.merged.data) or release.version)
         if self._outdated_key is not None:
             return Release(release.framework, load("releases")[self.dialect.value]["outdated"]["version"])
@@ -340,8 +347,8 @@ class Job:
         if self.outdated_because is not None:
             hint = msg("config.outdated.hint", version=served(self.dialect)[0], file=self.original.path)
             raise UnsupportedError(self.outdated_because, hint)
-        if self.dialect not in YAML_DIALECTS and not self.original.is_code:
-            raise ConfigError(msg("normalize.no-dialect"), msg("normalize.no-dialect.hint"), path=self.original.path)
+        if self.dialect in CHECKED_ONLY and not self.original.is_code:
+            raise not_simulated(self)
         plan: LayerPlan = self.part("read").plan_layers(self)
         read = tuple(map(str, self.source.read_from))
         return plan._replace(read_from=read) if read else plan

@@ -12,12 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects.megatron.arguments import read
 from ms_tune.enums import Dialect
-from ms_tune.facts.keys import releases_registering
+from ms_tune.facts.keys import Key, releases_registering
 from ms_tune.facts.megatron import definitions, names, programs, releases_with
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.query import load, order, served
+from ms_tune.job.config_classes import read_config_fields
 from ms_tune.job.definitions import (
     INSTALLED_FOLDERS,
     OwnArgument,
@@ -37,6 +39,7 @@ _COPIES = ("megatron", "mindspeed")  # the other packages of the parser, if they
 _OWN_PARSERS = re.compile(r"checkpoint|convert_ckpt|rejection_sampling|preprocess|fsdp2|data_handler|scripts|tools")
 _FEATURES = "features_manager"
 _RELEASE = re.compile(r"[vr]?(\d{1,4}\.\d+)(?!\d)")
+_TRAINERS_PACKAGE = "hyper_parallel"
 _DATE = re.compile(r"20\d\d\.")  # versions of MindFormers before 1.0, such as 2023.09.dev
 _RELEASE_BRANCH = re.compile(r"[vr]?\d+\.\d+\.\d+")
 _STAYED = "1.9"  # the version in MindFormers' setup.py, even in releases after 1.9
@@ -175,6 +178,12 @@ class Checkout:
                 before = found.setdefault(kind, {}).get(name)
                 found[kind][name] = parameters if before is None or parameters is None else before | parameters
         return found
+
+    @cached_property
+    def config_fields(self) -> Mapping[KeyPath, Mapping[str, Key]] | None:
+        """Return the fields of the config classes of HyperParallel's Trainer, by section; None if it has none."""
+        is_other = self.package != _TRAINERS_PACKAGE
+        return None if is_other else read_config_fields(list_sources(self.root / _TRAINERS_PACKAGE))
 
     def has_class(self, name: str) -> bool:
         """Return whether one of its sources defines a class of this name: a program may build it without a register."""

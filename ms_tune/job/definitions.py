@@ -118,7 +118,7 @@ class ArgumentDefinitions(NamedTuple):
 @lru_cache(maxsize=_MOST_READ)
 def read_arguments(source: SourceStamp) -> ArgumentDefinitions:
     """Find calls of ``argparse``'s ``add_argument`` and MindSpeed's ``add_parser_argument_choices_value`` (2.0 to 26.1)."""
-    tree = _parse(source.path, b"add_argument", b"add_parser_argument_choices_value")
+    tree = parse_source_file(source.path, b"add_argument", b"add_parser_argument_choices_value")
     constants = {
         target.id: one.value
         for one in tree.body
@@ -133,15 +133,15 @@ def read_arguments(source: SourceStamp) -> ArgumentDefinitions:
         call = statement.value if isinstance(statement, (ast.Expr, ast.Assign)) else None
         if not isinstance(call, ast.Call):
             continue
-        if _name_of(call.func) == "add_argument":
+        if name_of(call.func) == "add_argument":
             words = {word.arg: word.value for word in call.keywords}
             named, kind = words.get("choices"), words.get("type", ast.Name("str"))
-            choices = _read_values(constants.get(_name_of(named), named) if isinstance(named, ast.Name) else named)
+            choices = _read_values(constants.get(name_of(named), named) if isinstance(named, ast.Name) else named)
             defined += [
-                OwnArgument(name, choices, _name_of(kind)) for name in _texts(call.args) if name.startswith("--")
+                OwnArgument(name, choices, name_of(kind)) for name in _texts(call.args) if name.startswith("--")
             ]
             is_complete = is_complete and bool(_texts(call.args))
-        elif _name_of(call.func) == "add_parser_argument_choices_value":
+        elif name_of(call.func) == "add_parser_argument_choices_value":
             texts = _texts([*call.args, *(word.value for word in call.keywords)])
             further += [(texts[0], texts[1])] if len(texts) == 2 else []  # noqa: PLR2004 - the argument and the choice
     return ArgumentDefinitions(tuple(defined), tuple(further), is_complete)
@@ -162,7 +162,7 @@ def read_classes(source: SourceStamp) -> tuple[tuple[str, str, frozenset[str] | 
     """
     found: list[tuple[str, str, frozenset[str] | None]] = []
     parameters: dict[str, frozenset[str] | None] = {}  # of each class named in this file
-    for node in _statements(_parse(source.path, *(f"{name}.".encode() for name in _KINDS))):
+    for node in _statements(parse_source_file(source.path, *(f"{name}.".encode() for name in _KINDS))):
         if isinstance(node, ast.ImportFrom):
             parameters |= {alias.asname or alias.name: None for alias in node.names}
         elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
@@ -172,14 +172,14 @@ def read_classes(source: SourceStamp) -> tuple[tuple[str, str, frozenset[str] | 
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             call = node.value
             words = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "register_class")]
-            if words and (isinstance(words[0], ast.Attribute) or _name_of(words[0]) in parameters):
-                name = _name_of(words[0])
+            if words and (isinstance(words[0], ast.Attribute) or name_of(words[0]) in parameters):
+                name = name_of(words[0])
                 found += [(*names, parameters.get(name)) for names in _registered_as(call, name)]
     return tuple(found)
 
 
 def _registered_as(call: ast.expr, name: str) -> Iterator[tuple[str, str]]:
-    if not isinstance(call, ast.Call) or _name_of(call.func) not in _REGISTER_CALLS:
+    if not isinstance(call, ast.Call) or name_of(call.func) not in _REGISTER_CALLS:
         return
     words = {word.arg: word.value for word in call.keywords}
     for one in (*call.args, *words.values()):
@@ -202,7 +202,7 @@ def _parameters_of(node: ast.ClassDef | ast.FunctionDef) -> frozenset[str] | Non
     return None
 
 
-def _parse(path: str, *words: bytes) -> ast.Module:
+def parse_source_file(path: str, *words: bytes) -> ast.Module:
     """Parse a source that contains any of these words; return an empty tree for others and for invalid Python."""
     content = _read_bytes(Path(path))
     if any(word in content for word in words):
@@ -221,7 +221,7 @@ def _statements(tree: ast.Module) -> Iterator[ast.AST]:
             waiting += reversed(getattr(node, field, ()))
 
 
-def _name_of(node: ast.AST | None) -> str:
+def name_of(node: ast.AST | None) -> str:
     """Return ``c`` for ``c`` and ``a.b.c``; an empty text for other expressions."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 

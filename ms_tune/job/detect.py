@@ -63,7 +63,7 @@ class Recognition(Record):
     dialect: Dialect | None  # None if it is not a training config, or matches two dialects equally
     confident: bool  # whether keys unique to this dialect were found, and none of another
     evidence: tuple[KeyPath, ...]  # the key paths that are evidence for the dialect (for any, if `dialect` is None)
-    foreign: str | None = None  # the other program that the file belongs to, if any
+    foreign: str | None = None  # the program with a fingerprint that the file belongs to, if any
     looks_like: Dialect | None = None  # the dialect of its known keys, if most of its keys are unknown
 
     @property
@@ -96,6 +96,8 @@ def recognise(data: object) -> Recognition:
         score[dialect] = len(strong[dialect]), len(weak[dialect])
     best, second, *_ = sorted(YAML_DIALECTS, key=score.__getitem__, reverse=True)
     program = _find_program(written)
+    if program == Dialect.HYPER_PARALLEL:
+        return Recognition(Dialect.HYPER_PARALLEL, confident=True, evidence=(), foreign=program)
     if program is not None and (len(strong[best]) < _STRONG_KEY_COUNT or strong[second]):
         return Recognition(None, confident=False, evidence=(), foreign=program)
     if score[best] == score[second]:

@@ -346,7 +346,7 @@ def _choose_dialect(job: Job, named: Dialect | None, notes: list[Message], *, is
         return msg("lint.not-checked", reason=why_not) if why_not else unknown
     if not is_believed and not found.confident:
         notes.append(msg("lint.unsure", file=path, dialect=dialect.value))
-    if is_believed and found.why_not is not None:
+    if is_believed and found.why_not is not None and found.dialect is not dialect:
         notes.append(msg("lint.overruled", file=path, reason=found.why_not, dialect=dialect.value))
     return dialect
 

@@ -121,7 +121,7 @@ def init(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
 
 @ALL
 def test_templates_lint_clean_for_every_release_that_they_name(template: Template) -> None:
-    named = re.search(r"(MindFormers) (\d\.\d)(?: to (\d\.\d))?", template.summary[Language.EN])
+    named = re.search(r"(MindFormers|HyperParallel) (\d\.\d|G\d)(?: to (\d\.\d))?", template.summary[Language.EN])
     assert named is not None or template.dialect is Dialect.MINDSPEED_MS
     releases = served(template.dialect)
     first, last = (named[2], named[3] or named[2]) if named else (releases[0], releases[-1])

@@ -12,7 +12,7 @@ from ms_tune.errors import UnsupportedError
 from ms_tune.facts import query
 from ms_tune.facts.query import Release, release_for, release_of, release_or_default, served
 
-STATIC, DYNAMIC, SPEED = YAML_DIALECTS
+STATIC, DYNAMIC, SPEED, _ = YAML_DIALECTS
 NEWEST = served(STATIC)[-1]
 CONFIG = "use_legacy: False\nrun_mode: train\nmodel: {model_config: {model_type: qwen3, num_layers: 2}}\n"
 DYNAMIC_CONFIG = "training: {steps: 1}\nparallelism: {data_parallel_shard: 1}\nmodel: {model_type: qwen3}\n"

@@ -11,7 +11,7 @@ from ms_tune.lint.check_registries import unregistered
 from ms_tune.source.yaml import parse_source
 from tests.jobs import context
 
-STATIC, DYNAMIC, _ = YAML_DIALECTS
+STATIC, DYNAMIC, *_ = YAML_DIALECTS
 
 
 def find_similar(

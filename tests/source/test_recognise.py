@@ -26,7 +26,8 @@ def test_keys_that_show_a_file_are_on_its_two_upper_levels() -> None:
 @pytest.mark.parametrize("program", sorted({one["id"] for one in load("fingerprints")["foreign"]}))
 def test_files_of_other_programs_are_named(program: str) -> None:
     found = recognise(yaml.safe_load(FOREIGN[program]))
-    assert (found.dialect, found.foreign) == (None, program)
+    assert found.foreign == program
+    assert found.dialect in (None, program)  # of a dialect, or not checked
     assert found.why_not is not None
     assert render(found.why_not, Language.EN).startswith("this is ")
     assert render(found.why_not, Language.ZH).startswith("这是")

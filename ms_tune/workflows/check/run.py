@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ms_tune.diagnostics import Severity
-from ms_tune.enums import Dialect
+from ms_tune.enums import CHECKED_ONLY, Dialect
 from ms_tune.errors import ConfigError, ForeignFileError
+from ms_tune.facts.query import load
 from ms_tune.job import Job, load_job, load_sections, no_model_config
 from ms_tune.job.detect import framework_of
 from ms_tune.lint.result import LintRequest
@@ -30,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
 
-_ONLY_CHECKED = "MindSpeed-MM"
+_CHECKED_ONLY = {load("releases")[one.value]["framework"]: one for one in CHECKED_ONLY}
 
 
 def check_job(
@@ -77,9 +78,12 @@ def check_job(
         raise unreadable
     for one in report.skipped:
         raise ForeignFileError(one.reason, path=path)
-    if any(one.release.framework == _ONLY_CHECKED for one in report.files):
-        screen = start_overview(path, Subject(Dialect.MINDSPEED_MM.value, release_in(report)), report)
-        return complete_overview(screen._replace(no_estimate_because=msg("check.checked-only")), request, ())
+    for dialect in [_CHECKED_ONLY[name] for one in report.files if (name := one.release.framework) in _CHECKED_ONLY]:
+        screen = start_overview(path, Subject(dialect.value, release_in(report)), report)
+        params = {"framework": report.files[0].release.framework, "file": path}
+        hint = msg("check.dry-run.hint") if dialect is Dialect.HYPER_PARALLEL else None
+        screen = screen._replace(no_estimate_because=msg("config.checked-only", **params), no_estimate_hint=hint)
+        return complete_overview(screen, request, ())
     if path.suffix in SCRIPTS:
         from ms_tune.workflows.check.script import check_script  # noqa: PLC0415 - shells are much to import
 

@@ -1,0 +1,1 @@
+"""HyperParallel's Trainer (PyTorch on Ascend): its YAML is checked, not simulated."""

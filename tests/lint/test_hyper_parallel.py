@@ -1,0 +1,231 @@
+"""Test HyperParallel's YAML: refusals as a strict loader's, generations, the user's own copy, and commands that do not apply."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ms_tune.cli.main import main
+from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.enums import Dialect
+from ms_tune.job import Job
+from ms_tune.lint.checklist import built_in
+from ms_tune.lint.engine import lint
+from ms_tune.lint.result import LintRequest
+from ms_tune.lint.runner import lint_files
+from ms_tune.source.yaml import parse_source
+from tests.lint.strict_loader import refusals
+
+HERE = Dialect.HYPER_PARALLEL
+EXAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(
+    (Path(__file__).parents[1] / "data" / "hyper_parallel.yaml").read_text("utf-8")
+)
+LOADERS = [one for one in built_in(HERE) if one.id in ("MST860", "MST862", "MST863", "MST864")]
+VALUES: tuple[Any, ...] = (
+    0,
+    1,
+    4,
+    1.5,
+    "2",
+    "1e-4",
+    True,
+    False,
+    None,
+    [],
+    {},
+    "full",
+    "hccl",
+    "float32",
+    "single",
+    "attention",
+)
+NEW_KEYS = (
+    "max_steps",
+    "layers",
+    "sampler_typ",
+    "enabled",
+    "tp",
+    "dp_shard_size",
+    "pp_schedule",
+    "profiling",
+    "memory",
+)
+CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "40"))
+
+
+def job_of(data: object) -> Job:
+    return Job(parse_source(yaml.safe_dump(data, sort_keys=False), Path("train.yaml")))
+
+
+def found_in(data: object, version: str | None = None) -> tuple[Diagnostic, ...]:
+    job = job_of(data)
+    return lint(job.original, HERE, built_in(HERE), version or job.release.version)
+
+
+@pytest.mark.parametrize("generation", EXAMPLES)
+def test_a_file_that_fits_its_generation_is_recognised_and_has_no_error(generation: str) -> None:
+    job = job_of(EXAMPLES[generation])
+    assert (job.dialect, job.release.version) == (HERE, generation)
+    assert {one.id for one in found_in(EXAMPLES[generation])} <= {"MST861"}  # which names what moved
+
+
+def mutate(data: dict[str, Any], draw: random.Random) -> None:
+    """Change, rename, add or delete one key, in any section."""
+    section, below = data, [data]
+    while below and draw.random() < 0.7:
+        section = draw.choice(below)
+        below = [one for one in section.values() if isinstance(one, dict)]
+    names = list(section)
+    kind = draw.choice(("value", "value", "rename", "add", "delete"))
+    if kind == "add" or not names:
+        section[draw.choice(NEW_KEYS)] = draw.choice(VALUES)
+        return
+    name = draw.choice(names)
+    if name == "_target_":
+        return
+    old = section.pop(name)
+    if kind == "rename":
+        section[name[:-1] + name[-1:] * 2] = old
+    elif kind == "value":
+        section[name] = draw.choice(VALUES)
+
+
+def compared(findings: tuple[Diagnostic, ...]) -> set[tuple[str, str]]:
+    """Return the refusals among findings: the path of the key that the loader names, and the kind."""
+    made = set()
+    for one in findings:
+        reason = str(one.message.params.get("reason", ""))
+        if one.id in ("MST860", "MST864"):
+            path = (
+                one.path[:1]
+                if one.path[0] in ("profiling", "memory", "profiler") and "reason" not in one.message.params
+                else one.path
+            )
+            made.add((".".join(map(str, path)), "unknown"))
+        elif "expected at least" not in reason:
+            kind = "missing" if one.id == "MST862" else "choice" if "expected one of" in reason else "type"
+            made.add((".".join(map(str, one.path)), kind))
+    return made
+
+
+@pytest.mark.parametrize("generation", ["G3", "G4"])
+def test_refusals_are_those_of_a_strict_loader(generation: str) -> None:
+    draw = random.Random(f"{generation} {os.environ.get('MS_TUNE_ORACLE_SEED', '0')}")  # noqa: S311 - examples
+    refused = 0
+    for _ in range(CASES):
+        data = copy.deepcopy(EXAMPLES[generation])
+        for _ in range(draw.randint(1, 3)):
+            mutate(data, draw)
+        source = parse_source(yaml.safe_dump(data, sort_keys=False), Path("train.yaml"))
+        findings = lint(source, HERE, LOADERS, generation)
+        inferred = {
+            ".".join(map(str, one.path)) for one in findings if one.id == "MST863" and one.severity is Severity.WARNING
+        }
+        expected = refusals(data, generation)
+        refused += len(expected)
+        nulls = {(path, "type") for path, _ in expected if path in inferred}
+        assert (
+            compared(findings) - {(one, "type") for one in inferred} - {(one, "choice") for one in inferred}
+            == expected - nulls
+        ), data
+    assert refused > CASES / 2
+
+
+COPY = {
+    "hyper_parallel/__init__.py": "",
+    "hyper_parallel/trainer/config/training.py": (
+        "from dataclasses import dataclass, field\nfrom typing import Literal, Optional\n"
+        "Backend = Literal['nccl', 'hccl']\n"
+        "@dataclass\nclass Base:\n    seed: Optional[int] = None\n"
+        "@dataclass(kw_only=True)\nclass TrainingConfig(Base):\n"
+        "    train_iters: int | None = None\n    new_field: float = 0.5\n    backend: Backend = 'nccl'\n    free: 'SomeType' = None\n"
+    ),
+    "hyper_parallel/trainer/config/trainer.py": (
+        "raise SystemExit('imported')\nfrom dataclasses import dataclass, field\n"
+        "@dataclass\nclass TrainerConfig:\n    model: dict\n    optimizer: dict\n    required_section: 'TrainingConfig'\n"
+        "    training: TrainingConfig = field(default_factory=TrainingConfig)\n"
+        "    accelerator: 'AcceleratorConfig' = field(default_factory=dict)\n"
+    ),
+}
+OWN = """
+model: {_target_: hyper_parallel.models.x}
+optimizer: {_target_: hyper_parallel.y}
+training: {train_iters: 3, new_field: 1, global_batch_size: 8, seed: null, free: [1], backend: gloo}
+accelerator: {tp_size: 1}
+fsdp_config: {dp_shard_size: 2}
+activation_checkpoint: {mode: full}
+"""
+
+
+def test_fields_are_those_of_the_copy_around_the_file(tmp_path: Path) -> None:
+    for name, text in COPY.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    file = tmp_path / "examples" / "train.yaml"
+    file.parent.mkdir()
+    file.write_text(OWN, encoding="utf-8")
+    report = lint_files(file, request=LintRequest())
+    found = {
+        (one.id, ".".join(map(str, one.path)), str(one.message.params.get("reason", ""))) for one in report.findings
+    }
+    errors = {one for one in found if one[0] in ("MST860", "MST862", "MST863")}
+    roots = "$: unknown configuration fields: ['activation_checkpoint', 'fsdp_config']"
+    assert errors == {
+        ("MST860", "training.global_batch_size", "$.training: unknown configuration fields: ['global_batch_size']"),
+        ("MST860", "fsdp_config", roots),
+        ("MST860", "activation_checkpoint", roots),
+        ("MST862", "required_section", "$: missing required configuration fields: ['required_section']"),
+        ("MST863", "training.backend", "$.training.backend: expected one of ('nccl', 'hccl'), got 'gloo'"),
+    }
+    messages = [one.message for one in report.findings if one.id == "MST860"]
+    assert {one.params["where"] for one in messages} == {str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "words"),
+    [
+        ("profiling: {end_step: 20}", "G4", "the new place is profiler.stop_step, which includes its step: write 19"),
+        ("profiling: {rank: 3}", "G4", "the new place is profiler.rank_ids, a list: [3]"),
+        (
+            "training: {max_steps: 20}",
+            "G4",
+            "'training.max_steps' is a field of an earlier generation; the new place is training.train_iters",
+        ),
+        ("fsdp_config: {defer_fsdp_grad_sync: true}", "G3", "the newest one has nothing in its place"),
+        (
+            "accelerator: {tp_sizes: 2}",
+            "G4",
+            "$.accelerator: unknown configuration fields: ['tp_sizes']; did you mean 'tp_size'?",
+        ),
+        ("accelerator: {tp_size: '2'}", "G4", "$.accelerator.tp_size: expected int, got str"),
+        ("training: {global_batch_size: null}", "G4", "$.training.global_batch_size: expected int, got None"),
+        ("activation_swap: all", "G4", "$.activation_swap: expected one of ('none', 'attention'), got 'all'"),
+        ("training: {max_grad_norm: 1e-4}", "G4", "$.training.max_grad_norm: expected float, got str"),
+    ],
+)
+def test_messages_have_the_loaders_words(text: str, version: str, words: str) -> None:
+    found = lint(parse_source(text, Path("a.yaml")), HERE, LOADERS, version)
+    assert any(words in str(one.message) for one in found), [str(one.message) for one in found]
+
+
+def test_such_a_file_is_never_sent_to_another_dialect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for generation, data in EXAMPLES.items():
+        (tmp_path / f"{generation}.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    assert main(["lint", "--lang", "en", str(tmp_path)]) in (0, 1)  # not "no training config found"
+    shown = capsys.readouterr()
+    assert "5 files" in shown.out + shown.err
+    file = str(tmp_path / "G4.yaml")
+    for command in ("dryrun", "fit", "normalize-recompute"):
+        assert main([command, "--lang", "en", file]) == 2
+        shown = capsys.readouterr()
+        assert "HyperParallel runs on PyTorch" in shown.err
+        assert "ms-tune check" in shown.err
+        assert "pynative" not in shown.err
+    assert main(["check", "--lang", "en", file]) == 0
+    assert "the CSV of HyperParallel's dry-run" in " ".join(capsys.readouterr().out.split())
