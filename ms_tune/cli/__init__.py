@@ -17,6 +17,7 @@ COMMANDS = {
     "migrate": "migrate",
     "dryrun": "dryrun",
     "memory": "memory",
+    "runs": "runs",
     "fit": "fit",
     "metrics": "metrics",
     "profile": "profile",
@@ -26,6 +27,6 @@ COMMANDS = {
 TASKS = {
     "check": ("check", "lint", "rule", "help"),
     "write": ("init", "schema", "migrate", "normalize-recompute"),
-    "memory": ("dryrun", "fit", "memory"),
+    "memory": ("dryrun", "fit", "memory", "runs"),
     "speed": ("metrics", "profile"),
 }

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.cli.device import exit_code
+from ms_tune.cli.runs import warn_of_many
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
+from ms_tune.dryrun.stored_runs import REPORT
 from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.report.console import Console
 from ms_tune.source.atomic_write import write_atomically
@@ -56,7 +58,8 @@ def parse_stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
 def present_report(report: Mapping[str, object], folder: Path, arguments: Namespace, console: Console) -> bool:
     """Save the JSON in the run folder, print it if requested, and return whether to show text instead."""
     with contextlib.suppress(ConfigError):  # on a full disk, the user still sees the result
-        write_atomically(folder / "report.json", (console.json_text(report) + "\n").encode())
+        write_atomically(folder / REPORT, (console.json_text(report) + "\n").encode())
+    warn_of_many(folder, console)
     if arguments.json:
         console.write_json(report)
     return not arguments.json

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ms_tune.dryrun.prepare import LoadedConfig
 from ms_tune.dryrun.request import PreparedRun
 from ms_tune.dryrun.settings import changed_text
+from ms_tune.dryrun.stored_runs import MANIFEST, RUNS, STAMP, mark_in_use
 from ms_tune.encode import SCHEMA_VERSION, json_text
 from ms_tune.errors import RunError, UsageError, reason_of
 from ms_tune.native import cache_root
@@ -25,7 +26,6 @@ from ms_tune.version import __version__
 if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
 
-RUNS = "ms-tune-runs"
 # Recorded in the manifest; other variables may contain secrets and are omitted.
 _RECORDED = re.compile(r"(?:MS|ASCEND|GLOG|HCCL)_\w+|RANK_(?:ID|SIZE)|DEVICE_ID|LD_LIBRARY_PATH|PYTHONPATH|LD_PRELOAD")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", re.IGNORECASE)
@@ -53,7 +53,7 @@ def create_run_folder(wanted: Path | None, name: str) -> Path:
 
 
 def _new_folder(parent: Path, name: str) -> Path:
-    stamp = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%d-%H%M%S")
+    stamp = dt.datetime.now(dt.timezone.utc).strftime(STAMP)
     slug = re.sub(r"[^A-Za-z0-9]+", "-", Path(name).stem).strip("-")[:40] or "run"
     # mkdtemp adds random letters, so that two runs of the same second differ.
     folder = Path(tempfile.mkdtemp(prefix=f"{stamp}-{slug}-", dir=parent))
@@ -63,9 +63,10 @@ def _new_folder(parent: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def report_folder_if_interrupted(folder: Path, observer: Observer) -> Iterator[None]:
-    """Report the folder of a run that is interrupted: its partial output can be read."""
+    """Mark the folder of a run as in use, and report it if the run is interrupted: its partial output can be read."""
     try:
-        yield
+        with mark_in_use(folder):
+            yield
     except KeyboardInterrupt:
         observer.say(msg("dryrun.interrupted", folder=folder))
         raise
@@ -94,7 +95,7 @@ def _write_errors(folder: Path) -> Iterator[None]:
 def write_manifest(folder: Path, content: Mapping[str, object]) -> None:
     """Write ``manifest.json``."""
     with _write_errors(folder):
-        write_json(folder / "manifest.json", content)
+        write_json(folder / MANIFEST, content)
 
 
 def write_run_record(folder: Path, record: RunRecord) -> None:
