@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
 BAD = "run_mode: train\ntrainer: {type: CausalLanguageModelingTrainer}\nprofile: True\n"
+OLD = '{"schema_version": 1, "files": {}}'
 BASH, GIT = shutil.which("bash"), shutil.which("git")
 
 
@@ -77,6 +78,34 @@ def test_what_a_workflow_passes_in_is_no_script(folder: Path) -> None:
     done = run_action(folder, paths="one; touch owned", arguments="$(touch owned)")
     assert done.returncode == 2
     assert not (folder / "owned").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BASH is None or GIT is None, reason="the action runs in bash, and compares commits of git")
+def test_settings_that_a_pull_request_brings_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_BASE_REF", "main")
+    files = {"train.yaml": BAD, "pyproject.toml": "[project]\n", "kept/ms-tune.toml": ""}
+    brought = {
+        "ms-tune.toml": 'ignore = ["MST5"]\nbaseline = "old.txt"\n',
+        "a/ms-tune.toml": 'exclude = ["*"]\n',
+        "old.txt": OLD,
+    }
+    brought |= {"pyproject.toml": "[tool.other]\n", "a/pyproject.toml": '[tool.ms-tune]\nignore = ["all"]\n'}
+    own = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "base"], ["tag", "origin/main"], ["add", "."]):
+        for name, text in ({} if words == ["init", "-q"] else files).items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        files |= brought if words[0] == "tag" else {}
+        subprocess.run([str(GIT), "-C", str(tmp_path), *own, *words], check=True)
+    named = {}
+    for command in ("lint", "check"):
+        shutil.rmtree(tmp_path / "bin", ignore_errors=True)
+        shown = run_action(tmp_path, command=command, paths="train.yaml").stdout.splitlines()
+        named[command] = {
+            re.sub(r".*file=(.*?),.*", r"\1", line) for line in shown if "changes what ms-tune reports" in line
+        }
+    assert named["lint"] == named["check"] == {*brought} - {"pyproject.toml"}
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -52,10 +52,10 @@ def text_at(revision: str, path: Path) -> str | None:
     return decode(shown.stdout[: MAX_BYTES + 1], path)
 
 
-def changed_since(revision: str, folder: Path) -> list[Path]:
+def changed_since(revision: str, folder: Path, names: Iterable[str] = _NAMES) -> list[Path]:
     """Return the configs and scripts of a folder that changed since this branch left a commit, without deleted files."""
     commit = _find_commit(folder, revision)
-    found = _run_git(folder, "diff", "--name-only", "-z", "--relative", "--diff-filter=d", commit, "--", *_NAMES)
+    found = _run_git(folder, "diff", "--name-only", "-z", "--relative", "--diff-filter=d", commit, "--", *names)
     if found.returncode:
         raise _unknown_revision(revision, found)
     return sorted(folder / name for name in found.stdout.decode(errors="surrogateescape").split("\0") if name)
