@@ -41,24 +41,34 @@ def replacement(path: Path, before: Callable[[], None] = lambda: None, *, parent
             path.parent.mkdir(parents=True, exist_ok=True)
         old = _replaceable(path)
         _remove_leftovers(path.parent)
-        part = path.parent / f".{path.name[:_LONGEST]}.{os.urandom(6).hex()}{PART}"
-        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # tempfile is slow to import
+        part, handle = _create_part(path)
         try:
-            with os.fdopen(handle, "rb") as file:
-                with suppress(OSError, AttributeError):  # without locks, leftovers are not removed
-                    fcntl.flock(file, fcntl.LOCK_EX)
-                yield part
-                _make_like(file.fileno(), path, old)
-                os.fsync(file.fileno())
-                before()
-                part.replace(path)
+            yield part
+            _make_like(handle, path, old)
+            os.fsync(handle)
+            before()
+            part.replace(path)
         except BaseException:
             with suppress(OSError):
                 part.unlink()
             raise
+        finally:
+            os.close(handle)
         _sync_folder(path.parent)
     except OSError as error:
         raise ConfigError(msg("edits.write.failed", reason=reason_of(error)), path=path) from error
+
+
+def _create_part(path: Path) -> tuple[Path, int]:
+    """Create the temporary file for a file, locked: nobody removes it as a leftover."""
+    while True:
+        part = path.parent / f".{path.name[:_LONGEST]}.{os.urandom(6).hex()}{PART}"
+        handle = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # tempfile is slow to import
+        with suppress(OSError, AttributeError):  # without locks, leftovers are not removed
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if part.exists():
+            return part, handle
+        os.close(handle)  # another process removed it before it was locked
 
 
 def write_atomically(path: Path, content: bytes, *, parents: bool = False) -> None:

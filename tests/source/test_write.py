@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import resource
@@ -238,6 +239,22 @@ def test_what_a_killed_run_left_is_removed_and_what_is_being_written_is_not(tmp_
         assert part.exists()
         assert not left.exists()
     assert {one.name for one in tmp_path.iterdir()} == {"a.yaml", "other.yaml"}
+
+
+def test_a_part_that_another_process_takes_for_a_leftover_is_made_again(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.chmod(0o640)
+    removed: list[Path] = []
+
+    def lock(handle: int, _mode: int) -> None:
+        if not removed:
+            removed.append(Path(f"/proc/self/fd/{handle}").readlink())
+            removed[0].unlink()
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+    write_atomically(file, b"new")
+    assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode), len(removed)) == (b"new", 0o640, 1)
 
 
 @pytest.mark.slow
