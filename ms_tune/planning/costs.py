@@ -265,10 +265,11 @@ def costs_of(table: CostTable) -> Costs:
     """Convert a table to arrays."""
     graph, kinds = graph_of(table), table.kinds
     unit, ticks = _choose_tick(table)
+    counts = [1, *(layer.layer_count for layer in table.layers)]  # a zero first: sums of the layers before each
 
     def sums(figure: Callable[[LayerGroup], int]) -> IntArray:
-        each = [figure(layer) for layer in table.layers for _ in range(layer.layer_count)]
-        return np.cumsum([0, *each], dtype=np.int64)
+        each = np.repeat([0, *map(figure, table.layers)], counts)
+        return np.cumsum(each, dtype=np.int64)
 
     def sums_by_kind(figure: Callable[[LayerGroup, RecomputeMode], int]) -> IntArray:
         return np.stack([sums(lambda layer, kind=kind: figure(layer, kind)) for kind in kinds])  # type: ignore[misc]

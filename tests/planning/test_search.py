@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -166,16 +167,9 @@ def test_times_and_peaks_are_those_of_a_pipeline_played_through(seed: int) -> No
 
 
 def test_times_without_a_common_unit_keep_nine_digits() -> None:
-    layer = CASE_E.layers[0]
-    odd = [0.123456789012345 * 10**power for power in (0, 3)]
-    table = CostTable(
-        2,
-        1,
-        50_000,
-        2**50,
-        CASE_E.order,
-        tuple(type(layer)(f"{time}", 5_000, time, 1, layer.recompute) for time in odd),
-    )
-    costs = costs_of(table)
-    assert abs(float(costs.forward[0, -1] * costs.unit) / (5_000 * sum(odd)) - 1) < 1e-8
-    assert int(costs.forward[0, -1]) * 6 * table.micro_batches < 2**62
+    layer, odd, count, micro_batches = CASE_E.layers[0], (0.123456789012345, 98.7654321098765), 500_000, 500
+    layers = tuple(layer._replace(name=f"{time}", layer_count=count, forward=time, bytes=1) for time in odd)
+    costs = costs_of(CostTable(2, 1, micro_batches, 2**50, CASE_E.order, layers))
+    assert costs.unit == Fraction("98.7654321098765") / 10**9
+    assert abs(float(costs.forward[0, -1] * costs.unit) / (count * sum(odd)) - 1) < 1e-8
+    assert int(costs.forward[0, -1]) * 6 * micro_batches < 2**62
