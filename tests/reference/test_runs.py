@@ -8,15 +8,20 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.environment import simulation_environment
+from ms_tune.dryrun.launcher import LOG
+from ms_tune.dryrun.local_engine import LocalEngine
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
+from ms_tune.dryrun.run import _make_task
 from ms_tune.enums import Dialect
 from ms_tune.job.detect import recognise
 from ms_tune.records import plain_data
@@ -29,6 +34,7 @@ from tests.reference.configs import CASES
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]
 
+Job = tuple[str, int, int | None]  # a case, a stage of it, and how many layers; None for all
 MIB = 1024**2
 CHECKOUT = Path(__file__).parents[2]
 _FURTHER = (  # the others contain every part of these
@@ -56,6 +62,9 @@ STAGES = [
     )
     for stage in stages
 ]
+
+_GROWING: list[Job] = [("Qwen3", 0, layers) for layers in (3, 4, 8)]
+_OVERLAPPED: Job = ("overlapped", 0, None)
 
 
 @dataclass(frozen=True)
@@ -100,26 +109,38 @@ def prepared(name: str, stage: int = 0, layers: int | None = None) -> PreparedRu
     return dynamic_jobs.prepare(source, "config.yaml", request, case.devices, dialect)
 
 
-def simulate(folder: Path, name: str, stage: int = 0, layers: int | None = None) -> Simulated:
-    run = prepared(name, stage, layers)
-    (folder / "job.json").write_text(json.dumps(plain_data(run.job)), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "ms_tune.dryrun.child", "ms_tune.reference.transformer.training", "job.json"],
-        cwd=folder,
-        env=environment_of(run.rank, run.world_size),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-        check=False,
+def simulate(folder: Path, jobs: Collection[Job]) -> dict[Job, Simulated]:
+    """Run stages as `dryrun` does, two at a time, forked from one process that has imported MindSpore."""
+    runs = {str(number): prepared(*job) for number, job in enumerate(jobs)}
+    tasks = [_make_task(run, number, DryrunRequest(timeout=600)) for number, run in runs.items()]
+    codes = {}
+    cann = prepare_cann(find_mindspore(), lambda _: None)
+    LocalEngine(cann, 2).run(
+        tasks, folder, lambda *_: None, lambda task, ended: codes.update({task.folder: ended.code})
     )
-    assert done.returncode == 0, done.stdout[-4000:]
-    return Simulated(run, folder, done.stdout)
+    logs = {number: (folder / number / LOG).read_text("utf-8", errors="replace") for number in runs}
+    assert codes == dict.fromkeys(runs, 0), [logs[number][-4000:] for number, code in codes.items() if code]
+    found = (Simulated(run, folder / number, logs[number]) for number, run in runs.items())
+    return dict(zip(jobs, found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def simulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[Job, Simulated]:
+    """Run all stages that the chosen tests of this module are about."""
+    chosen: list[Any] = [
+        item.callspec.params
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.function is test_a_stage_holds_what_theory_says
+        and not item.get_closest_marker("skip")
+    ]
+    stages = [(one["name"], one["stage"], None) for one in chosen]
+    return simulate(tmp_path_factory.mktemp("stages"), dict.fromkeys([*stages, *_GROWING, _OVERLAPPED]))
 
 
 @pytest.mark.parametrize(("name", "stage"), STAGES)
-def test_a_stage_holds_what_theory_says(name: str, stage: int, tmp_path: Path) -> None:
-    made = simulate(tmp_path, name, stage)
+def test_a_stage_holds_what_theory_says(name: str, stage: int, simulated: dict[Job, Simulated]) -> None:
+    made = simulated[name, stage, None]
     theory = made.run.theory
     assert {name: made.tensors[name] for name in theory} == pytest.approx(theory, rel=0.001)
     logged = re.findall(r"Used peak memory usage \(without fragments\): (\d+)M", made.log)
@@ -127,18 +148,14 @@ def test_a_stage_holds_what_theory_says(name: str, stage: int, tmp_path: Path) -
     assert made.peak > sum(made.tensors.values())
 
 
-def test_the_peak_grows_by_the_same_with_every_layer(tmp_path: Path) -> None:
+def test_the_peak_grows_by_the_same_with_every_layer(simulated: dict[Job, Simulated]) -> None:
     """With sharded weights; TestDerivedModel of ``tests/dryrun/test_end_to_end.py`` shows it for unsharded ones."""
-    peaks = {}
-    for layers in (3, 4, 8):
-        folder = tmp_path / str(layers)
-        folder.mkdir()
-        peaks[layers] = simulate(folder, "Qwen3", 0, layers).peak
+    peaks = {job[2]: simulated[job].peak for job in _GROWING}
     assert peaks[4] + 4 * (peaks[4] - peaks[3]) == pytest.approx(peaks[8], rel=0.01)
 
 
-def test_overlapped_reduction_keeps_a_copy_of_every_bucket_but_the_first(tmp_path: Path) -> None:
-    made = simulate(tmp_path, "overlapped")
+def test_overlapped_reduction_keeps_a_copy_of_every_bucket_but_the_first(simulated: dict[Job, Simulated]) -> None:
+    made = simulated[_OVERLAPPED]
     gradients = made.tensors["gradients"]
     (path,) = made.folder.rglob("memory_block.csv")
     with path.open(encoding="utf-8", newline="") as file:
