@@ -181,50 +181,7 @@ class TestHelp:
         assert len(out.splitlines()) < 12
 
 
-MISTAKES = (
-    pytest.param(("nonsense",), "nonsense", id="unknown command"),
-    pytest.param(("--nonsense",), "--nonsense", id="unknown option"),
-    pytest.param(("--lang",), "--lang", id="language without a value"),
-    pytest.param(("--lang", "fr", "lint"), "'fr'", id="unknown language"),
-    pytest.param(("normalize-recompute",), "FILE", id="argument is missing"),
-    pytest.param(("dryrun", "--nonsense"), "--nonsense", id="unknown option of a command"),
-    pytest.param(("dryrun", "--layers"), "--layers", id="value is missing"),
-    pytest.param(("dryrun", "--layers", "0"), "'0'", id="not above zero"),
-    pytest.param(("dryrun", "--layers", "four"), "'four'", id="not a number"),
-    pytest.param(("dryrun", "--layers", "４"), "'４'", id="a full-width number"),
-    pytest.param(("dryrun", "--stage", "-1"), "-1", id="negative"),
-    pytest.param(("dryrun", "--device-memory", "lots"), "'lots'", id="not a size"),
-    pytest.param(("dryrun", "--chip", "H100"), "'H100'", id="not one of the choices"),
-    pytest.param(
-        ("dryrun", "--chip", "ascend910b1", "--device-memory", "64GB"), "--chip", id="options that exclude each other"
-    ),
-    pytest.param(("dryrun", "one.yaml", "two.yaml"), "two.yaml", id="an argument too many"),
-)
-
-
 class TestUsageErrors:
-    @pytest.mark.parametrize("locale", ["C", "zh_CN.UTF-8"])
-    @pytest.mark.parametrize(("arguments", "named"), MISTAKES)
-    def test_a_mistake_is_reported_with_a_hint(
-        self,
-        capsys: pytest.CaptureFixture[str],
-        monkeypatch: pytest.MonkeyPatch,
-        arguments: tuple[str, ...],
-        named: str,
-        locale: str,
-    ) -> None:
-        monkeypatch.setenv("LC_ALL", locale)
-        code, out, err = run(capsys, *arguments)
-        assert (code, out) == (ExitCode.USAGE, "")
-        first, hint = err.splitlines()
-        mark, hints = ("error: ", "  hint: see 'ms-tune") if locale == "C" else ("错误：", "  提示：")
-        assert first.startswith(mark)
-        assert named in first
-        assert hint.startswith(hints)
-        command = f"{arguments[0]} " if arguments[0] in COMMANDS else ""
-        assert f"'ms-tune {command}--help'" in hint
-        assert has_chinese(first.removeprefix("错误：")) is has_chinese(hint) is (locale != "C")
-
     @pytest.mark.parametrize("command", ["lint", "check", "memory"])
     @pytest.mark.parametrize("file", ["--exit-zero", "--baseline=x.yaml", ""])
     def test_names_of_files_never_become_options_or_this_folder(
@@ -240,27 +197,6 @@ class TestUsageErrors:
         code, out, err = run(capsys, command, "x.yaml", file)
         assert (code, out) == (ExitCode.USAGE, "")
         assert f"'{file}' is an option and also the name of a file here" in err or "file is empty" in err
-
-    @pytest.mark.parametrize(
-        ("arguments", "meant"),
-        [
-            (("lnt",), "lint"),
-            (("dryrun", "--lay", "4"), "--layers"),
-            (("lint", "--framwork-version=2.1", "x.yaml"), "--framework-version"),
-            (("fit", "--effort", "quik", "x.yaml"), "quick"),
-        ],
-    )
-    @pytest.mark.parametrize("language", Language)
-    def test_what_was_meant_is_asked(
-        self, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], meant: str, language: Language
-    ) -> None:
-        code, _, err = run(capsys, "--lang", language.value, *arguments)
-        assert code == ExitCode.USAGE
-        asked = {
-            Language.EN: f"hint: did you mean {meant}? see 'ms-tune",
-            Language.ZH: f"提示：您是否想写 {meant}？运行 'ms-tune",
-        }
-        assert asked[language] in err
 
     def test_an_option_before_the_command_is_moved_after_it_as_a_shell_takes_it(
         self, capsys: pytest.CaptureFixture[str]

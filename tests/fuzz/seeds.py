@@ -13,6 +13,7 @@ from tests.memory.test_oom import CUDA, ENOUGH, NPU, STATISTICS, TRACEBACK
 from tests.metrics.profiles import host_bound, pipeline
 from tests.readers.samples import SMALL_RUNS, folder, log_of
 from tests.readers.test_trainers import TRAINERS
+from tests.readers.test_trainers import log_of as trainer_log
 from tests.readers.training_logs import dynamic_line, megatron_log, static_line
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _training_logs() -> list[Files]:
     reported = "[Rank 0] (after 1 iterations) memory (MB) | allocated: 1.5 | max allocated: 2.5 | reserved: 3.0 | max reserved: 4.0\n"
     baseline = json.dumps({"time info": [9000.5, 1000.1, 1000.2], "lm loss": [3, 2, 1], "throughput": [1.0, 9.0, 9.0]})
     texts = [static, dynamic, megatron + reported + "saving checkpoint at iteration 60\n" + megatron, baseline]
-    texts += ["".join(map(write, range(20))) for write, _, _ in TRAINERS]
+    texts += [trainer_log(trainer, 20) for trainer in TRAINERS]
     texts += [
         f"{text}OVERFLOW! Rank 0 Skipping step.\nSaving model checkpoint to x\n{text}"
         for text in texts[-len(TRAINERS) :]

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from datetime import timedelta
 from importlib.util import find_spec
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from ms_tune import measure_runs
 from ms_tune.cli.main import main
@@ -21,11 +23,9 @@ from ms_tune.readers.training_log import read_training_log
 from tests.dryrun.machine import needs_mindformers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from ms_tune.readers.logged_steps import RankSteps
 
+DATA = Path(__file__).parents[1] / "data"
 TIMES = [9.5, *(2.0 + (step * 7 % 5) / 10 for step in range(24))]  # seconds; the first one compiles
 LOSSES = [round(4 - step / 20, 4) for step in range(25)]
 CLOCK = [sum(TIMES[: step + 1]) for step in range(25)]
@@ -37,148 +37,47 @@ def stamp(seconds: float) -> str:
     return f"2026-01-01 {str(whole)[:8]},{whole.microseconds // 1000:03d}"
 
 
-def mindformers(step: int) -> str:
-    return (
-        f"{stamp(CLOCK[step])} - mindformers[core/callback/callback.py:529] - INFO - {{ Epoch:[  1/  2], step:[{step + 1:5d}/{100:5d}], "
-        f"loss: {LOSSES[step]:5.3f}, per_step_time: {int(TIMES[step] * 1000)}ms, lr: 1e-05, overflow cond: False, "
-        f"loss_scale: 1.0, global_norm: [1.5], train_throughput_per_npu: 100.000T\n"
-    )
+def _places(step: int, first: int) -> dict[str, Any]:
+    """Return what the lines of a step may name."""
+    clock, loss, seconds = CLOCK[step], LOSSES[step], TIMES[step]
+    whole = int(clock)
+    return {
+        "number": step + first,
+        "before": 8 * step,
+        "samples": 8 * step + 8,
+        "tokens": 4096 * (step + 1),
+        "loss": loss,
+        "seconds": seconds,
+        "ms": seconds * 1000,
+        "whole_ms": int(seconds * 1000),
+        "speed": 8 / seconds,
+        "mean": clock / (step + 1),
+        "mean_speed": 8 * (step + 1) / clock,
+        "elapsed": timedelta(seconds=whole),
+        "rate": round((step + 1) / clock, 6),
+        "pace": round(clock / (step + 1), 6),
+        "whole": whole,
+        "minutes": whole // 60,
+        "rest": whole % 60,
+        "skipped": min(step, 3),
+        "mfu": -100.0 if step < 5 else 35.25,
+        "stamp": stamp(clock),
+    }
 
 
-def mindformers_before_0_6(step: int) -> str:
-    return (
-        f"{stamp(CLOCK[step])} - INFO - Epoch:[  1/  1], step:[{step + 1:5d}/{100:5d}], loss:[{LOSSES[step]:5.3f}/{4:5.3f}], "
-        f"time:{TIMES[step] * 1000:5.3f} ms, lr:1e-05, overflow cond: False, loss_scale: 65536.0\n"
-    )
+TRAINERS: dict[str, dict[str, Any]] = yaml.safe_load((DATA / "trainer_lines.yaml").read_text("utf-8"))
 
 
-def megatron_in_seconds(step: int) -> str:
-    return (
-        f" iteration {step + 1:8d}/{100:8d} | consumed samples: {step * 8:12d} | elapsed time per iteration (s): {TIMES[step]:.4f} | "
-        f"global batch size: {8:5d} | lm loss: {LOSSES[step]:.6E} | number of skipped iterations: {0:3d} | TFLOPs: 99.00 |\n"
-    )
+def written(trainer: str, step: int) -> str:
+    """Return what a trainer writes for a step."""
+    facts = TRAINERS[trainer]
+    line: str = facts["line"]
+    return line.format_map(_places(step, facts.get("first", 1)))
 
 
-def gpt_neox(step: int) -> str:
-    return (
-        f" samples/sec: {8 / TIMES[step]:.3f} | iteration {step + 1:8d}/{100:8d} | elapsed time per iteration (ms): "
-        f"{TIMES[step] * 1000:.1f} | learning rate: 1.000E-05 | approx flops per GPU: 99.0TFLOPS | lm_loss: {LOSSES[step]:.6E} | "
-        "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
-    )
-
-
-def mindspore(step: int) -> str:
-    return f"{stamp(CLOCK[step])} epoch: 1 step: {step + 1}, loss is {LOSSES[step]}\n"
-
-
-def mindyolo(step: int) -> str:
-    head = f"{stamp(CLOCK[step])} [INFO] Epoch 1/300, Step {step + 1}/100, "
-    return (
-        f"{head}imgsize (640, 640), loss: {LOSSES[step]:.4f}, lbox: 1.0, cur_lr: 0.01\n"
-        f"{head}step time: {TIMES[step] * 1000:.2f} ms\n"
-    )
-
-
-def hyper_parallel(step: int) -> str:
-    return (
-        f"step={step + 1} epoch=0 data/consumed_tokens={4096 * (step + 1)} memory/device_max_allocated_gb=21.5 "
-        f"performance/step_time={TIMES[step]:.9g} training/grad_norm=1.5 training/total_loss={LOSSES[step]:.9g}\n"
-    )
-
-
-def llamafactory(step: int) -> str:
-    logs = {"current_steps": step + 1, "total_steps": 100, "loss": LOSSES[step], "lr": 1e-5, "epoch": 0.1}
-    return json.dumps(logs | {"elapsed_time": str(timedelta(seconds=int(CLOCK[step])))}) + "\n"
-
-
-def swift(step: int) -> str:
-    hours, minutes = divmod(int(CLOCK[step]) // 60, 60)
-    elapsed = f"{hours}h {minutes}m {int(CLOCK[step]) % 60}s" if hours else f"{minutes}m {int(CLOCK[step]) % 60}s"
-    logs = {"loss": LOSSES[step], "grad_norm": 1.5, "memory(GiB)": 51.3}
-    logs |= {"train_speed(iter/s)": round((step + 1) / CLOCK[step], 6), "epoch": 0.1}
-    return f"{logs | {'global_step/max_steps': f'{step + 1}/100', 'elapsed_time': elapsed}}\n"
-
-
-def swift_megatron(step: int) -> str:
-    logs = {"loss": LOSSES[step], "grad_norm": 1.5, "iteration": f"{step + 501}/900"}
-    logs |= {"elapsed_time": f"0m {int(CLOCK[step])}s", "train_speed(s/it)": round(CLOCK[step] / (step + 1), 6)}
-    return f"{logs}\n"
-
-
-def hugging_face(step: int) -> str:
-    bar = f"  3%|▎         | {step + 1}/100 [{int(CLOCK[step]) // 60:02d}:{int(CLOCK[step]) % 60:02d}<20:32,  4.10s/it]"
-    return (
-        f"{bar}\r{'':40}\r{{'loss': '{LOSSES[step]}', 'grad_norm': '1.5', 'learning_rate': '5e-06', 'epoch': '0.01'}}\n"
-    )
-
-
-def verl(step: int) -> str:
-    return (
-        f"\x1b[36m(TaskRunner pid=11)\x1b[0m step:{step + 1} - actor/pg_loss:np.float64({LOSSES[step]}) - actor/grad_norm:0.4 - "
-        f"perf/mfu/actor:0.210 - timing_s/step:{TIMES[step]:.3f} - perf/throughput:512.500\n"
-    )
-
-
-def torchtitan(step: int) -> str:
-    return (
-        f"[rank0]:[titan] {stamp(CLOCK[step])} - root - INFO - \x1b[31mstep: {step + 1:2}  \x1b[32mloss: {LOSSES[step]:8.5f}  "
-        f"\x1b[38;2;180;60;0mgrad_norm: {1.5:7.4f}  \x1b[36mmemory: {51.3:5.2f}GiB(54.00%)  \x1b[34mtps: {10050:,}  "
-        f"\x1b[36mtflops: {1314.7:,.2f}  \x1b[35mmfu: {13.99:.2f}%\x1b[39m\n"
-    )
-
-
-def deepspeed(step: int) -> str:
-    head = f"[{stamp(CLOCK[step])}] [INFO] "
-    return (
-        f"{head}[logging.py:96:log_dist] [Rank 0] step={step + 1}, skipped={min(step, 3)}, lr=[1e-05], mom=[(0.9, 0.999)]\n"
-        f"{head}[timer.py:215:stop] epoch=0/micro_step={step + 1}/global_step={step + 1}, RunningAvgSamplesPerSec=7.5, "
-        "CurrSamplesPerSec=8.0, MemAllocated=59.65GB, MaxMemAllocated=63.31GB\n"
-    )
-
-
-def libai(step: int) -> str:
-    pace = CLOCK[step] / (step + 1)
-    return (
-        f"[01/01 10:00:00 lb.utils.events]:  eta: 0:10:00  iteration: {step}/100  consumed samples: {8 * step + 8}  "
-        f"total_loss: {LOSSES[step]:.4g}  time: {pace:.4f}({8 / pace:.2f})  data_time: 0.0012  lr: 9.90e-05  \n"
-    )
-
-
-def nanogpt(step: int) -> str:
-    return f"iter {step}: loss {LOSSES[step]:.4f}, time {TIMES[step] * 1000:.2f}ms, mfu {-100.0 if step < 5 else 35.25:.2f}%\n"
-
-
-def mindocr(step: int) -> str:
-    return (
-        f"[2026-01-01 10:00:00] mindocr.utils.callbacks INFO - epoch: [1/20] step: [{step + 1}/4468], loss: {LOSSES[step]:.6f}, lr: 0.000793, "
-        f"per step time: {TIMES[step] * 1000:.3f} ms, fps per card: 4.47 img/s\n"
-    )
-
-
-def mmengine(step: int) -> str:
-    return (
-        f"01/08 10:00:00 - mmengine - INFO - Epoch(train)  [1][{step + 1:4d}/3912]  lr: 1.0000e-02  eta: 2 days, 0:46:00  time: {TIMES[step]:.4f}  "
-        f"data_time: 0.1568  memory: 18417  grad_norm: 10.1857  loss: {LOSSES[step]:.4f}  loss_cls: 1.1313\n"
-    )
-
-
-def mmcv(step: int) -> str:
-    return (
-        f"2026-01-01 10:00:00,106 - mmseg - INFO - Iter [{step + 1}/3912]\tlr: 5.000e-03, eta: 3:55:18, time: {TIMES[step]:.3f}, data_time: 0.005, "
-        f"memory: 3400, loss_cls: 0.9365, loss: {LOSSES[step]:.4f}, grad_norm: 3.4181\n"
-    )
-
-
-# A trainer's format, its name, the accuracy of its step times in seconds, and whether its losses are exact.
-TRAINERS: list[tuple[Callable[[int], str], str, float]] = [
-    *((mindformers, "mindformers", 0.001), (mindformers_before_0_6, "mindformers", 1e-6)),
-    *((megatron_in_seconds, "megatron", 1e-6), (gpt_neox, "megatron", 1e-6), (mindspore, "mindspore", 0.0011)),
-    *((mindyolo, "mindyolo", 1e-6), (hyper_parallel, "hyper-parallel", 1e-6), (llamafactory, "llamafactory", 1.0)),
-    *((swift, "ms-swift", 0.001), (swift_megatron, "ms-swift", 0.001), (hugging_face, "transformers", 1.0)),
-    *((verl, "verl", 1e-6), (torchtitan, "torchtitan", 0.0011), (deepspeed, "deepspeed", 0.0011)),
-    *((libai, "libai", 0.006), (nanogpt, "nanogpt", 1e-6), (mindocr, "mindocr", 1e-6)),
-    *((mmengine, "openmmlab", 1e-6), (mmcv, "openmmlab", 1e-6)),
-]
+def log_of(trainer: str, steps: int = 25) -> str:
+    """Return a trainer's log."""
+    return "".join(written(trainer, step) for step in range(steps))
 
 
 def read(folder: Path, text: str, name: str = "train.log") -> RankSteps:
@@ -188,22 +87,20 @@ def read(folder: Path, text: str, name: str = "train.log") -> RankSteps:
     return steps
 
 
-@pytest.mark.parametrize(("write", "form", "exact"), TRAINERS, ids=lambda one: getattr(one, "__name__", None))
-def test_counters_times_and_losses_of_a_trainer(
-    tmp_path: Path, write: Callable[[int], str], form: str, exact: float
-) -> None:
-    steps = read(tmp_path, "".join(map(write, range(25))))
-    assert (steps.form.name, len(steps), steps.troubles.keys() - {"skipped"}) == (form, 25, set())
-    first = {"libai": 0, "nanogpt": 0, "ms-swift": 501 if write is swift_megatron else 1}.get(form, 1)
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_counters_times_and_losses_of_a_trainer(tmp_path: Path, trainer: str) -> None:
+    steps, facts = read(tmp_path, log_of(trainer)), TRAINERS[trainer]
+    assert (steps.form.name, len(steps), steps.troubles.keys() - {"skipped"}) == (facts["form"], 25, set())
+    first = facts.get("first", 1)
     assert list(steps.number) == [*range(first, first + 25)]
-    assert list(steps.seconds)[1:] == pytest.approx(TIMES[1:], abs=exact)
-    if form != "deepspeed":
+    assert list(steps.seconds)[1:] == pytest.approx(TIMES[1:], abs=facts["exact"])
+    if trainer != "deepspeed":
         assert list(steps.loss) == pytest.approx(LOSSES, abs=0.0006)
 
 
 def test_all_forms_have_a_trainer_here() -> None:
     additions = {"mindformers-rate", "mindspore-epoch", "progress", "train-runtime", "minimind"}
-    here = {form for _, form, _ in TRAINERS} | additions | {"mindformers-pynative", "mindspeed-ms"}
+    here = {facts["form"] for facts in TRAINERS.values()} | additions | {"mindformers-pynative", "mindspeed-ms"}
     assert {form.name for form in step_forms()} == here
 
 
@@ -267,19 +164,16 @@ def test_the_callbacks_of_mindspore_and_mindformers_themselves(tmp_path: Path) -
 
 class TestTraps:
     def test_mindspore_stops_at_a_loss_that_is_nan(self, tmp_path: Path) -> None:
-        text = (
-            "".join(map(mindspore, range(9)))
-            + "ValueError: In epoch: 1 step: 10, loss is NAN or INF, training process\n"
-        )
+        text = log_of("mindspore", 9) + "ValueError: In epoch: 1 step: 10, loss is NAN or INF, training process\n"
         assert read(tmp_path, text).troubles["nan"].lasting == 1
 
     def test_nanogpts_share_is_of_an_a100(self, tmp_path: Path) -> None:
-        steps = read(tmp_path, "".join(map(nanogpt, range(25))))
+        steps = read(tmp_path, log_of("nanogpt"))
         assert steps.tflops[24] == pytest.approx(0.3525 * 312)
         assert math.isnan(steps.tflops[0])
 
     def test_deepspeeds_skipped_steps_are_a_sum(self, tmp_path: Path) -> None:
-        assert read(tmp_path, "".join(map(deepspeed, range(25)))).troubles["skipped"].count == 3
+        assert read(tmp_path, log_of("deepspeed")).troubles["skipped"].count == 3
 
     def test_a_nan_norm_of_mindformers_dynamic_graph_is_none(self, tmp_path: Path) -> None:
         line = "{{ step:[{:5d}/   10], loss:   2.500000, per_step_time:    100ms, grad_norm: NaN }}\n"
@@ -287,7 +181,7 @@ class TestTraps:
 
     def test_a_hidden_nan_of_hugging_face(self, tmp_path: Path) -> None:
         """Its loss is 0.0 where all are NaN; the norm shows it."""
-        text = "".join(map(hugging_face, range(12)))
+        text = log_of("hugging_face", 12)
         log = tmp_path / "x.log"
         log.write_text(text + "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 5e-06, 'epoch': 0.02}\n" * 6, "utf-8")
         (run,) = measure_runs(log).runs
@@ -296,7 +190,7 @@ class TestTraps:
     def test_other_bars_are_not_the_trainers(self, tmp_path: Path) -> None:
         other = "Loading checkpoint shards: 100%|███| {}/4 [00:0{}<00:00,  1.50s/it]\n"
         text = "".join(other.format(part, part) for part in range(5))
-        bars = ["\n".join(hugging_face(step).split("\r")) for step in range(25)]
+        bars = ["\n".join(written("hugging_face", step).split("\r")) for step in range(25)]
         bars[5] = (
             "\r".join(bars[5].splitlines()[:1] * 3 + [" 50%|██  | 4/10 [00:04<00:09,  1.00s/it]"] * 2) + "\n" + bars[5]
         )
@@ -305,7 +199,7 @@ class TestTraps:
         assert list(steps.number) == [*range(1, 26)]
 
     def test_a_bar_that_is_drawn_after_each_line(self, tmp_path: Path) -> None:
-        lines = [hugging_face(step).split("\r") for step in range(25)]
+        lines = [written("hugging_face", step).split("\r") for step in range(25)]
         steps = read(tmp_path, "".join(f"{line}{bar}\n" for bar, _, line in lines))
         assert (list(steps.number), median(steps.seconds[2:])) == ([*range(1, 26)], 2.0)
 
@@ -318,7 +212,9 @@ class TestTraps:
         assert (run.times.median, run.mean_seconds, run.value("samples_per_second")) == (None, 4.0, 32.0)
 
     def test_hugging_face_and_deepspeed_in_one_log(self, tmp_path: Path) -> None:
-        steps = read(tmp_path, "".join(hugging_face(step) + deepspeed(step) for step in range(25)))
+        steps = read(
+            tmp_path, "".join(written("hugging_face", step) + written("deepspeed", step) for step in range(25))
+        )
         assert (steps.form.name, len(steps), steps.troubles["skipped"].count) == ("transformers", 25, 3)
 
     def test_epochs_of_mindspore(self, tmp_path: Path) -> None:
@@ -328,14 +224,18 @@ class TestTraps:
         assert (list(steps.number), list(steps.seconds)) == ([*range(1, 7)], [0.1, 0.1, 0.2, 0.2, 0.3, 0.3])
         steps = read(tmp_path, "".join(time.format(200.0, 100.0 * one) for one in (1, 2)))
         assert (list(steps.number), list(steps.seconds)) == ([1, 2], [0.1, 0.2])
-        stamped = "".join(map(mindspore, range(5))) + time.format(200.0, 100.0)
+        stamped = log_of("mindspore", 5) + time.format(200.0, 100.0)
         assert list(read(tmp_path, stamped).number) == [1, 2, 3, 4, 5]
         steps = read(tmp_path, "".join(time.format(200.0, 100.0 * one) + epoch.format(one) for one in (1, 2)))
         assert (list(steps.number), list(steps.seconds)) == ([1, 2, 3, 4], [0.1, 0.1, 0.2, 0.2])
 
     def test_a_sum_of_skipped_steps_on_the_line_of_a_bar(self, tmp_path: Path) -> None:
         text = "{'loss': 6.5, 'epoch': 0.02}\n" + "{'loss': 0.0, 'epoch': 0.04}\n" * 2
-        text += "  8%|██  | 1999/24128 [1:52:09<20:27:23,  3.33s/it]" + deepspeed(1999 % 25).splitlines()[0] + "\n"
+        text += (
+            "  8%|██  | 1999/24128 [1:52:09<20:27:23,  3.33s/it]"
+            + written("deepspeed", 1999 % 25).splitlines()[0]
+            + "\n"
+        )
         assert (
             read(tmp_path, text.replace("step=25, skipped=3", "step=2000, skipped=1995")).troubles["skipped"].count
             == 1995
@@ -352,7 +252,7 @@ class TestTraps:
         assert (steps.token_rate[1], steps.troubles["nan"].lasting) == (2925.188, 4)
 
     def test_all_ranks_of_torchtitan_without_prefixes(self, tmp_path: Path) -> None:
-        lines = [torchtitan(step).removeprefix("[rank0]:") for step in range(5)]
+        lines = [written("torchtitan", step).removeprefix("[rank0]:") for step in range(5)]
         (tmp_path / "x.log").write_text("".join(line * 4 for line in lines), "utf-8")
         (run,) = read_training_log(tmp_path / "x.log").runs
         assert [list(rank.number) for rank in run.ranks] == [[1, 2, 3, 4, 5]] * 4
@@ -430,7 +330,7 @@ class TestOtherTrainers:
 class TestTables:
     def test_a_trainers_folder(self, tmp_path: Path) -> None:
         (tmp_path / "other.log").write_text("nothing\n", "utf-8")
-        (tmp_path / "trainer_log.jsonl").write_text("".join(map(llamafactory, range(25))), "utf-8")
+        (tmp_path / "trainer_log.jsonl").write_text(log_of("llamafactory"), "utf-8")
         assert measure_runs(tmp_path).runs[0].steps == 25
 
     def test_csv(self, tmp_path: Path) -> None:
@@ -479,9 +379,9 @@ class TestTables:
     ],
 )
 def test_prefixes_of_ranks_in_front_of_any_line(tmp_path: Path, prefix: str) -> None:
-    for write in (verl, megatron_in_seconds, deepspeed, swift, hyper_parallel):
+    for trainer in ("verl", "megatron_in_seconds", "deepspeed", "swift", "hyper_parallel"):
         (tmp_path / "x.log").write_text(
-            "".join(prefix + write(step).splitlines()[-1] + "\n" for step in range(9)), "utf-8"
+            "".join(prefix + written(trainer, step).splitlines()[-1] + "\n" for step in range(9)), "utf-8"
         )
         (run,) = read_training_log(tmp_path / "x.log").runs
         assert [(rank.rank, len(rank)) for rank in run.ranks] == [(3, 9)]
