@@ -67,19 +67,53 @@ def figures(
 
     ``release``: the MindFormers release that the reference transformer follows, instead of the installed one.
     """
+    command = ["-m", "ms_tune", "dryrun", "case.yaml", "--devices", str(devices), "--run-dir", run, "--json", *options]
+    return _figures_of(_printed(python, folder, command, release))
+
+
+_EACH = """
+import json, sys
+from pathlib import Path
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.run import simulate_each
+from ms_tune.dryrun.task import Observer
+from ms_tune.encode import as_json, json_text
+from ms_tune.report.dryrun_json import variants_json
+asked = [
+    (DryrunRequest(config=Path(file), devices=devices, reference=True, fewest_layers=True, run_folder=Path("own")), None)
+    for file, devices in json.loads(sys.argv[1]).items()
+]
+print(json_text(as_json(variants_json(simulate_each(asked, Observer())), None)))
+"""
+
+
+def reference_figures(folder: Path, names: Sequence[str], release: str) -> dict[str, dict[str, int]]:
+    """Return the figures of the reference transformer for several cases, as :func:`figures`; they share imports of MindSpore."""
+    devices = {}
+    for name in names:
+        config, devices[f"{name}.yaml"] = config_of(CASES["cases"][name])
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    found = _printed(sys.executable, folder, ["-c", _EACH, json.dumps(devices)], release)["variants"]
+    return {name: _figures_of(one["result"]) for name, one in zip(names, found, strict=True)}
+
+
+def _printed(python: str, folder: Path, arguments: Sequence[str], release: str | None) -> dict[str, Any]:
     places = [str(STAND_IN), str(ROOT)]
     if release:
         (folder / "told" / f"mindformers-{release}.dist-info").mkdir(parents=True)
         places.insert(0, str(folder / "told"))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
-
-    command = [python, "-m", "ms_tune", "dryrun", "case.yaml", "--devices", str(devices), "--run-dir", run, "--json"]
     done = subprocess.run(
-        [*command, *options], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [python, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     if not done.stdout.startswith("{"):
         raise RuntimeError(done.stderr[-2000:])
-    stage = json.loads(done.stdout)["stages"][0]
+    read: dict[str, Any] = json.loads(done.stdout)
+    return read
+
+
+def _figures_of(result: dict[str, Any]) -> dict[str, int]:
+    stage = result["stages"][0]
     kept = stage["categories_at_peak"]
     return {"peak": stage["peak_bytes"], **{name: kept[name] for name in ("weights", "optimizer_state")}}
 
