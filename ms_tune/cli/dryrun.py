@@ -36,8 +36,9 @@ class _DryrunParser(Parser):
         end = arguments.index("--") if "--" in arguments else len(arguments)
         parsed = super().parse_args(arguments[:end], namespace)
         parsed.command = tuple(arguments[end + 1 :])
-        if parsed.config is not None and parsed.config.suffix in SCRIPTS:
-            parsed.command = ("bash", str(parsed.config), *parsed.command)
+        if parsed.config is not None and parsed.config.suffix in (*SCRIPTS, ".py"):
+            program = "python" if parsed.config.suffix == ".py" else "bash"
+            parsed.command = (program, str(parsed.config), *parsed.command)
             parsed.config = None
             return parsed
         if end < len(arguments) and not parsed.command:

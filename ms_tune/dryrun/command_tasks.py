@@ -20,9 +20,14 @@ from ms_tune.dryrun.machine import processes_at_once, usable_cores
 from ms_tune.dryrun.request import CommandRequest, StageChoice
 from ms_tune.dryrun.rundir import report_folder_if_interrupted
 from ms_tune.dryrun.task import Observer, Task
-from ms_tune.errors import UsageError
+from ms_tune.enums import CHECKED_ONLY, Dialect
+from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.launchers import is_launcher
+from ms_tune.facts.query import load
+from ms_tune.job import Job, not_simulated
+from ms_tune.job.definitions import read_source_text
 from ms_tune.source import SCRIPTS
+from ms_tune.source.yaml import load_source
 from ms_tune.text import Message, msg
 from ms_tune.units import GIB, whole_number
 
@@ -30,14 +35,35 @@ _HOST_BYTES = GIB  # of an unknown process
 
 
 def check_request(request: CommandRequest) -> None:
-    """Check that the program and the ranks exist."""
+    """Check that the program and the ranks exist, and that it trains with MindSpore as far as its files show."""
     program = request.command[0]  # a launcher that ms-tune replaces need not be installed
     if shutil.which(program) is None and not is_launcher(program):
         raise UsageError(msg("stages.command.absent", program=program), msg("stages.command.absent.hint"))
+    _refuse_torch_jobs(request.command)
     size = _world_size(request)
     outside = [rank for rank in request.ranks if rank >= size]
     if outside and not request.launches:
         raise UsageError(msg("dryrun.ranks", rank=outside[0], size=size))
+
+
+def _refuse_torch_jobs(words: Iterable[str]) -> None:
+    # Refuse programs and configs of HyperParallel's Trainer, for which MindSpore would start in vain.
+    packages = "|".join(map(re.escape, load(f"keys_{Dialect.HYPER_PARALLEL.value}")["targets"]))
+    for path in [path for path in map(Path, words) if path.is_file()]:
+        if path.suffix in (".yaml", ".yml"):
+            with contextlib.suppress(ConfigError):
+                if (dialect := Job(load_source(path)).dialect) in CHECKED_ONLY:
+                    raise not_simulated(dialect, path)
+        elif path.suffix in (".py", *SCRIPTS):
+            text = read_source_text(path)
+            if re.search(
+                rf"^(?:export +HYPER_PARALLEL_PLATFORM=.?torch|\s*(?:from|import) +(?:{packages})\b)",
+                text,
+                re.MULTILINE,
+            ):
+                raise not_simulated(Dialect.HYPER_PARALLEL, Path("train.yaml"))
+            if path.suffix != ".py":
+                _refuse_torch_jobs(one for one in re.findall(r"[\w./-]+\.ya?ml\b", text))
 
 
 def tasks_of(request: CommandRequest) -> list[Task]:

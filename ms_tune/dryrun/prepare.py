@@ -156,7 +156,7 @@ def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfi
         message = msg("dryrun.not-ours", reason=reason) if reason else msg("dryrun.not-a-config")
         raise ConfigError(message, msg("dryrun.not-a-config.hint"), path=path)
     if dialect in CHECKED_ONLY:
-        raise not_simulated(known)
+        raise not_simulated(dialect, path)
     name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short_path(path)
     source = with_settings(original, request.settings, dialect)
     as_it_is = source is known.original and known.dialect is dialect and known.is_self_contained

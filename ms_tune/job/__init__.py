@@ -85,9 +85,9 @@ def no_model_config(file: Path) -> UsageError:
     return UsageError(msg("config.model-json.legacy", file=file), msg("config.model-json.legacy.hint"))
 
 
-def not_simulated(job: Job) -> UnsupportedError:
+def not_simulated(dialect: Dialect, path: Path) -> UnsupportedError:
     """Return the error for a config that is checked, but whose layers are not read."""
-    params = {"framework": load("releases")[job.dialect.value]["framework"], "file": job.original.path}
+    params = {"framework": load("releases")[dialect.value]["framework"], "file": path}
     return UnsupportedError(msg("config.checked-only", **params), msg("config.checked-only.hint", **params))
 
 
@@ -243,13 +243,14 @@ class Job:
 
     @cached_property
     def checkout(self) -> Checkout | None:
-        """Return the repository around the file, or None."""
-        repository = find_repository(self.original.path)
-        if repository is None:
+        """Return the repository around the file, or None; for a YAML of HyperParallel elsewhere, the installed package."""
+        repository, is_trainers = find_repository(self.original.path), self.dialect is Dialect.HYPER_PARALLEL
+        if repository is None and not is_trainers:
             return None
-        from ms_tune.job.checkout import Checkout  # noqa: PLC0415 - Python's parser is slow to import, and few files need it
+        from ms_tune.job.checkout import Checkout, find_trainer  # noqa: PLC0415 - Python's parser is slow to import, and few files need it
 
-        return Checkout(*repository)
+        repository = find_trainer(repository) if is_trainers else repository
+        return None if repository is None else Checkout(*repository)
 
     @cached_property
     def release_around(self) -> tuple[str, str] | None:
@@ -348,7 +349,7 @@ class Job:
             hint = msg("config.outdated.hint", version=served(self.dialect)[0], file=self.original.path)
             raise UnsupportedError(self.outdated_because, hint)
         if self.dialect in CHECKED_ONLY and not self.original.is_code:
-            raise not_simulated(self)
+            raise not_simulated(self.dialect, self.original.path)
         plan: LayerPlan = self.part("read").plan_layers(self)
         read = tuple(map(str, self.source.read_from))
         return plan._replace(read_from=read) if read else plan

@@ -19,6 +19,7 @@ from ms_tune.facts.keys import Key, releases_registering
 from ms_tune.facts.megatron import definitions, names, programs, releases_with
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.query import load, order, served
+from ms_tune.facts.training import package_folder
 from ms_tune.job.config_classes import read_config_fields
 from ms_tune.job.definitions import (
     INSTALLED_FOLDERS,
@@ -198,6 +199,12 @@ class Checkout:
     def _list_parsers(self, folder: str) -> tuple[SourceStamp, ...]:
         sources, start = list_sources(self.root / folder), len(str(self.root))
         return tuple(one for one in sources if _FEATURES in one.path or not _OWN_PARSERS.search(one.path, start))
+
+
+def find_trainer(around: tuple[Path, str | None] | None) -> tuple[Path, str | None] | None:
+    """Return the repository around a file if it is HyperParallel's; else the folder of its installed package, if there is one."""
+    installed = None if around is not None and around[1] == _TRAINERS_PACKAGE else package_folder(_TRAINERS_PACKAGE)
+    return around if installed is None else (installed.parent, _TRAINERS_PACKAGE)
 
 
 def _group_arguments(sources: Iterable[SourceStamp]) -> dict[str, tuple[OwnArgument, ...]]:

@@ -163,13 +163,19 @@ activation_checkpoint: {mode: full}
 """
 
 
-def test_fields_are_those_of_the_copy_around_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["copy/examples", "elsewhere"])
+def test_fields_are_those_of_the_copy_around_the_file_or_installed(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = tmp_path / "copy"
     for name, text in COPY.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    file = tmp_path / "examples" / "train.yaml"
+        (copied / name).parent.mkdir(parents=True, exist_ok=True)
+        (copied / name).write_text(text, encoding="utf-8")
+    file = tmp_path / place / "train.yaml"
     file.parent.mkdir()
     file.write_text(OWN, encoding="utf-8")
+    if place == "elsewhere":
+        monkeypatch.syspath_prepend(copied)
     report = lint_files(file, request=LintRequest())
     found = {
         (one.id, ".".join(map(str, one.path)), str(one.message.params.get("reason", ""))) for one in report.findings
@@ -184,7 +190,7 @@ def test_fields_are_those_of_the_copy_around_the_file(tmp_path: Path) -> None:
         ("MST863", "training.backend", "$.training.backend: expected one of ('nccl', 'hccl'), got 'gloo'"),
     }
     messages = [one.message for one in report.findings if one.id == "MST860"]
-    assert {one.params["where"] for one in messages} == {str(tmp_path)}
+    assert {one.params["where"] for one in messages} == {str(copied)}
 
 
 @pytest.mark.parametrize(
@@ -227,5 +233,11 @@ def test_such_a_file_is_never_sent_to_another_dialect(tmp_path: Path, capsys: py
         assert "HyperParallel runs on PyTorch" in shown.err
         assert "ms-tune check" in shown.err
         assert "pynative" not in shown.err
+    program, script = tmp_path / "train_text.py", tmp_path / "run.sh"
+    program.write_text("from hyper_parallel.trainer import TextTrainer\n")
+    script.write_text(f"python -m torch.distributed.run --module examples.train_text {file}\n")
+    for words in ([str(program)], [str(script)], ["--", "python", "train.py", file], ["--check", str(script)]):
+        assert main(["dryrun", "--lang", "en", *words]) == 2  # before MindSpore starts
+        assert "HyperParallel runs on PyTorch" in capsys.readouterr().err
     assert main(["check", "--lang", "en", file]) == 0
     assert "the CSV of HyperParallel's dry-run" in " ".join(capsys.readouterr().out.split())
