@@ -57,7 +57,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
 
 
 def warn_of_many(run_folder: Path, console: Console) -> None:
-    """Say so if the runs beside a new one take more than 5 GB."""
+    """Say so if the runs in the folder of a new one take more than 5 GB."""
     if run_folder.parent.name == RUNS and (size := _total(list_runs([run_folder.parent]))) > _MANY_BYTES:
         console.note(console.text("runs.many", folder=shown_path(run_folder.parent), size=mib(size)))
 

@@ -52,6 +52,9 @@ class KeptBytes(Record):
     working: int = 0  # parameters of a layer during its backward pass: whole weights and gradients of sharded ones
     again_logits: int = 0  # less vocabulary entries of a further prediction if it is recomputed
     gathered_logits: int = 0  # vocabulary entries on all ranks of a sequence, with CP
+    exchanged_logits: int = (
+        0  # vocabulary entries, with CP and sequence parallelism, if data-parallel ranks share a batch
+    )
     mask: int = 1  # sequence length, squared, once per job
     entry: int = 2  # hidden size: the input of a recomputed layer
     whole_input: bool = False  # a recomputed layer keeps its input whole on each TP rank
@@ -82,7 +85,8 @@ STATIC_GRAPH = KeptBytes(
     whole=4,
     casts=2,
     head=2,
-    gathered_logits=4,
+    gathered_logits=6,
+    exchanged_logits=8,
     mask=4,
     ratios=(0.9, 1.2),
 )
@@ -130,6 +134,7 @@ class RankShare(Record):
     sequence: bool  # TP ranks also split the tokens between layers (sequence parallelism)
     context: int = 1  # CP ranks
     expert: int = 1  # EP ranks
+    data: int = 1  # DP ranks
 
     @property
     def between(self) -> int:
@@ -217,7 +222,16 @@ def head_bytes(widths: Widths, share: RankShare, graph: KeptBytes, predictions: 
     weights = widths.hidden * widths.vocabulary // share.tensor
     if share.context > 1 and not share.sequence:  # the static graph gathers those of all ranks that share a sequence
         logits += graph.gathered_logits * share.tokens * share.context * widths.vocabulary
-    return logits + graph.head * (1 + predictions) * weights
+    return logits + exchanged_bytes(widths, share, graph) + graph.head * (1 + predictions) * weights
+
+
+def exchanged_bytes(widths: Widths, share: RankShare, graph: KeptBytes) -> int:
+    """Return the bytes of logits that the static graph exchanges between the ranks of a sequence (AllToAll) for the loss.
+
+    Their gradients, twice as large, stay until the optimizer's step.
+    """
+    applies = share.context > 1 and share.sequence and share.data > 1
+    return logits_bytes(widths, share, graph.exchanged_logits) if applies else 0
 
 
 def layer_sent_bytes(widths: Widths, share: RankShare, *, experts: bool, again: bool) -> int:

@@ -213,7 +213,7 @@ class _LayoutRanker:
 
     def _rank_share(self, layout: Layout, *, sequence: bool) -> RankShare:
         tokens = self._widths.tokens * layout.size // layout.context
-        return RankShare(tokens, layout.tensor, sequence, layout.context, layout.expert)
+        return RankShare(tokens, layout.tensor, sequence, layout.context, layout.expert, layout.data)
 
     def _layout_facts(
         self, layout: Layout, read: _ReadLayout, schedule: Schedule, placement: list[list[int]]

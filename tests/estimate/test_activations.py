@@ -13,6 +13,7 @@ from ms_tune.estimate.memory import (
     Activations,
     KeptBytes,
     RankShare,
+    exchanged_bytes,
     head_bytes,
     layer_activations,
     layer_sent_bytes,
@@ -110,10 +111,13 @@ def test_what_is_sent_with_everything_split(again: bool, passes: int) -> None:  
 
 def test_logits_and_what_is_handed_on() -> None:
     assert logits_bytes(SMALL, SPLIT) == 6 * 12 * 11 // 4
-    gathered = 4 * 3 * 12 * 11  # of three ranks that share the sequence
+    gathered = 6 * 3 * 12 * 11  # of three ranks that share the sequence
     cast = 2 * 2 * 8 * 11 // 4
     assert head_bytes(SMALL, SPLIT, STATIC_GRAPH, 1, again=True) == (16 + 12) * 12 * 11 // 4 + cast
     assert head_bytes(SMALL, COPIED, STATIC_GRAPH, 1) == 2 * 16 * 12 * 11 // 4 + gathered + cast
+    shared = SPLIT._replace(context=2, sequence=True)
+    alone, several = (head_bytes(SMALL, shared._replace(data=ranks), STATIC_GRAPH, 0) for ranks in (1, 2))
+    assert several - alone == exchanged_bytes(SMALL, shared._replace(data=2), STATIC_GRAPH) == 8 * 12 * 11 // 4
     assert p2p_bytes(SMALL, SPLIT) == 2 * ROW // 4
     assert p2p_bytes(SMALL, COPIED) == 2 * ROW
     assert RankShare(1, 2, sequence=False) == RankShare(1, 2, sequence=False, context=1, expert=1)

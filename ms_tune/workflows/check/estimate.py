@@ -18,6 +18,7 @@ from ms_tune.estimate.memory import (
     RankShare,
     StageEstimate,
     estimate_stage,
+    exchanged_bytes,
     head_bytes,
     lasting_bytes,
     layer_activations,
@@ -78,7 +79,8 @@ def read_stages(job: PlannedJob) -> tuple[StageParts, ...]:
     layout = read_layout(job.loaded, job.first)
     graph = graph_of_layout(job.loaded, layout)
     tokens = widths.tokens * layout.size // layout.context
-    share = RankShare(tokens, layout.tensor, is_sequence_parallel(job.loaded), layout.context, layout.expert)
+    sequence = is_sequence_parallel(job.loaded)
+    share = RankShare(tokens, layout.tensor, sequence, layout.context, layout.expert, layout.data)
     others = [prepare_run(job.request._replace(stage=one, layers=None), job.loaded) for one in range(1, job.stages)]
     return tuple(_read_stage(job, run, widths, share, graph) for run in (job.first, *others))
 
@@ -111,6 +113,8 @@ def _read_stage(job: PlannedJob, run: PreparedRun, widths: Widths, share: RankSh
         full = job.now.layers[-1].recompute is RecomputeMode.FULL
         layers += [LiveLayers(activations, 1, full=full)] * predictions
         head = head_bytes(widths, share, graph, predictions, again=full)
+        if static is not None:
+            static = static._replace(step=static.step + 2 * exchanged_bytes(widths, share, graph))
     if pipelined:
         matrices = (run.stage == 0) + (1 + (predictions > 0) if last else 0)
         parameters = matrices * widths.hidden * widths.vocabulary // share.tensor
