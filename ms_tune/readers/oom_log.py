@@ -431,9 +431,9 @@ def _find_rows(lines: Sequence[str]) -> list[int]:
             if any(_has(line, some) and (not also or _has(line, also)) for also, some in met)
         ]
     texts = polars.Series(lines)
-    found = texts.str.contains_any(words.pop(()))
+    found = texts.str.contains_any(list(words.pop(())))  # polars before 1.30 takes no tuples
     for also, some in words.items():
-        found |= texts.str.contains_any(some) & texts.str.contains_any(also)
+        found |= texts.str.contains_any(list(some)) & texts.str.contains_any(list(also))
     return cast("list[int]", found.arg_true().to_list())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -61,3 +62,16 @@ def test_a_number_beyond_all_bounds_does_no_harm_anywhere(template: Path) -> Non
 
 def test_there_are_templates_of_every_dialect() -> None:
     assert {template.parent.name for template in TEMPLATES} == {"mindformers", "mindformers_pynative", "mindspeed_ms"}
+
+
+def test_any_file_may_be_any_argument(tmp_path: Path) -> None:
+    """``python -m tests.fuzz.any_file`` tries thousands."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.any_file", "--count", "60"],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 of 60 failed\n", "")
