@@ -31,7 +31,7 @@ from ms_tune.text import Text, msg
 _FORM = 7  # version of the JSON format
 FOLDER = "checklists"
 _SHARED = "common"
-_WRITTEN = ("megatron_stops",)  # by scripts, from the frameworks' sources
+_WRITTEN = ("megatron_stops", "mindformers_stops", "mindformers_pynative_stops")  # by scripts, from the sources
 FIXES = ("remove-key", "set-value", "set-text", "rename-key", "add-key", "move-key", "rewrite")
 
 

@@ -66,7 +66,7 @@ TEXTS = {
 }
 STOPS = {one for one in TEXTS if one.startswith("stops-")} - {"stops-later-release", "stops-or-no-effect"}
 # Consequences of errors that do not stop a run: its result is useless.
-AS_BAD = {"hangs", "other-training", "parts-of-the-command"}
+AS_BAD = {"hangs", "other-training", "nothing-trained", "parts-of-the-command"}
 CONFIG = "runner_config: {batch_size: 1}\nparallel_config: {pipeline_stage: 1}\nprofile: True\n"
 
 
