@@ -95,7 +95,7 @@ def recognise(data: object) -> Recognition:
             found[dialect] = [tuple(name.split(".")) for name in fitting]
         score[dialect] = len(strong[dialect]), len(weak[dialect])
     best, second, *_ = sorted(YAML_DIALECTS, key=score.__getitem__, reverse=True)
-    program = _find_program(written)
+    program = _find_program(written, data)
     if program == Dialect.HYPER_PARALLEL:
         return Recognition(Dialect.HYPER_PARALLEL, confident=True, evidence=(), foreign=program)
     if program is not None and (len(strong[best]) < _STRONG_KEY_COUNT or strong[second]):
@@ -112,8 +112,12 @@ def recognise(data: object) -> Recognition:
     return Recognition(best, bool(strong[best]) and not strong[second], evidence)
 
 
-def _find_program(written: set[str]) -> str | None:
-    """Return the other program that a file belongs to, if any; more specific programs are listed first."""
+def _find_program(written: set[str], data: Mapping[object, object]) -> str | None:
+    """Return the program that a file belongs to, by its keys and the packages of its targets; more specific ones come first."""
+    targets = [
+        str(one["_target_"]).partition(".")[0] for one in data.values() if isinstance(one, dict) and "_target_" in one
+    ]
+    written = written.union(map("_target_:{}".format, targets)) if targets else written
     for program in load("fingerprints")["foreign"]:
         found = written.intersection(program["keys"])
         if len(found) >= program["least"] and found.issuperset(program.get("needs", ())):

@@ -220,6 +220,18 @@ def test_messages_have_the_loaders_words(text: str, version: str, words: str) ->
     assert any(words in str(one.message) for one in found), [str(one.message) for one in found]
 
 
+def test_fixes_are_made(tmp_path: Path) -> None:
+    file = tmp_path / "train.yaml"
+    file.write_text(
+        "optimizer: {_target_: hyper_parallel.components.optim.AdamW, adamw_config: {adamw_lr: 1e-4}}\n"
+        "accelerator: {tp_sizes: 2}\ntraining: {train_iters: 3, backend: ncl}\n"
+    )
+    lint_files(file, request=LintRequest(fix="unsafe", write=True))
+    fixed = yaml.safe_load(file.read_text("utf-8"))
+    assert fixed["optimizer"]["adamw_config"] == {"adamw_lr": 1.0e-4}
+    assert (fixed["accelerator"], fixed["training"]["backend"]) == ({"tp_size": 2}, "nccl")
+
+
 def test_such_a_file_is_never_sent_to_another_dialect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for generation, data in EXAMPLES.items():
         (tmp_path / f"{generation}.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
