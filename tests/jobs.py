@@ -13,7 +13,7 @@ from ms_tune.dialects.mindformers import read as static
 from ms_tune.enums import Dialect
 from ms_tune.facts.query import Release, default_release
 from ms_tune.job import Job, ModelFile
-from ms_tune.normalize import compare_log, expand, run, sapp, sapp_lists
+from ms_tune.normalize import compare_log, convert, run, sapp, sapp_lists
 from ms_tune.normalize.convert import convert_job, target_of
 from ms_tune.normalize.sapp_lists import parse_sapp
 from ms_tune.source.shell.read import read_launches
@@ -86,9 +86,9 @@ def known_layers(source: SourceFile, inputs: RecomputeInputs) -> LayerModel | No
 
 def explicit(
     source: SourceFile, dialect: Dialect, version: str | None = None, layers: int | None = None
-) -> expand.ExpandedConfig:
+) -> convert.ExpandedConfig:
     """Return a config with its lists in explicit form."""
-    return expand.expand_lists(Job(source, dialect=dialect, version=version, layers=layers))
+    return convert.expand_lists(Job(source, dialect=dialect, version=version, layers=layers))
 
 
 def compare(

@@ -15,7 +15,7 @@ from ms_tune.lint.runner import LintTarget, discover, looks_like_a_config
 from ms_tune.lint.settings import PROJECT_FILE, SETTINGS_FILE, settings_for
 from ms_tune.report.check import overviews_json, write_github, write_overviews
 from ms_tune.report.console import Console, shown_path, usage_hint
-from ms_tune.report.github import format_annotation, write_failure
+from ms_tune.report.lint_formats import format_annotation, write_failure
 from ms_tune.source import SCRIPTS
 from ms_tune.source.files import read_bytes
 from ms_tune.source.yaml import MAX_BYTES

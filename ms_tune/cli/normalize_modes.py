@@ -14,8 +14,7 @@ from ms_tune.errors import ExitCode, UnsupportedError, UsageError
 from ms_tune.job import Job, ModelFile
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.compare_log import compare_logs
-from ms_tune.normalize.convert import convert_job, convert_script, target_of
-from ms_tune.normalize.expand import expand_lists
+from ms_tune.normalize.convert import convert_job, convert_script, expand_lists, target_of
 from ms_tune.normalize.run import choose_layers, exit_code_of, list_warnings, normalize_recompute
 from ms_tune.normalize.sapp import convert_sapp, merge_sapp
 from ms_tune.normalize.sapp_lists import Sizes, parse_sapp, plan_sapp

@@ -1,4 +1,4 @@
-"""Check environment settings; :mod:`ms_tune.lint.environment.variables` describes how MindSpore reads them."""
+"""Check environment settings; :mod:`ms_tune.lint.environment.settings` describes how MindSpore reads them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from ms_tune.diagnostics import Location
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.errors import closest
 from ms_tune.facts.launchers import variables
-from ms_tune.lint.environment.settings import EnvironmentSource
-from ms_tune.lint.environment.variables import FOREIGN, KEYS, MS_NAMES, Item, items
+from ms_tune.lint.environment.settings import FOREIGN, KEYS, MS_NAMES, EnvironmentSource, Item, items
 from ms_tune.source.yaml_nodes import Document
 
 _ALLOC = "MS_ALLOC_CONF"

@@ -10,10 +10,10 @@ from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.errors import closest
 from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.query import load
-from ms_tune.lint.environment.variables import items
+from ms_tune.lint.environment.settings import items
 from ms_tune.lint.python_code.flow import is_compiled, is_graph_only
-from ms_tune.lint.python_code.mint_names import OPERATORS, counterpart, parameter_names
 from ms_tune.lint.python_code.module import FUNCTIONS, Module, module_of
+from ms_tune.lint.python_code.rewrites import OPERATORS, counterpart, parameter_names
 from ms_tune.lint.python_code.syntax import assigned
 from ms_tune.source.yaml import is_same
 

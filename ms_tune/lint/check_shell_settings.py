@@ -10,8 +10,7 @@ from functools import wraps
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.facts.megatron import programs
 from ms_tune.job.script import ScriptJob
-from ms_tune.lint.environment.settings import EnvironmentSource
-from ms_tune.lint.environment.variables import KEYS, MS_NAMES
+from ms_tune.lint.environment.settings import KEYS, MS_NAMES, EnvironmentSource
 from ms_tune.source.shell.read import Launch
 from ms_tune.source.shell.values import Argument, Reason
 

@@ -1,13 +1,13 @@
-"""Convert a plan to another dialect: find the target's names of its operators, then check the settings by its rules."""
+"""Convert a plan to another dialect, or to lists that are written out: find the target's names, then check the settings by its rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from ms_tune.diagnostics import Diagnostic, Severity
+from ms_tune.diagnostics import Diagnostic, KeyPath, Severity
 from ms_tune.dialects import LayerPlan, LayerSpec
 from ms_tune.dialects.convert_layers import Converted, convert_plan
 from ms_tune.dialects.draft import conversion_problem, name_ranges
@@ -18,8 +18,8 @@ from ms_tune.dialects.megatron.write import without_idle
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindspeed_ms.recompute import VERSION as MINDSPEED_RELEASE
 from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Choices, Side, copy_choices, topmost, translate
-from ms_tune.enums import Dialect, LayerKind, RecomputeMode
-from ms_tune.errors import MsTuneError, UnsupportedError, UsageError, closest
+from ms_tune.enums import ChangeKind, Dialect, LayerKind, RecomputeMode
+from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError, closest
 from ms_tune.facts.models import is_legacy, model_of
 from ms_tune.facts.query import release_for, served
 from ms_tune.job import Job
@@ -27,12 +27,16 @@ from ms_tune.normalize.run import normalize_recompute
 from ms_tune.normalize.script import ProgramPlan, normalize_script
 from ms_tune.normalize.sides import find_side, find_source_side, find_target_side, layers_with_experts, megatron_side
 from ms_tune.records import Record
+from ms_tune.source.edit import EditRefusedError, ValueChange, same_data
+from ms_tune.source.edit_values import loses_comments, refuse_shared, with_values
 from ms_tune.source.shell.read import read_launches
-from ms_tune.source.yaml import nest_values, source_of
+from ms_tune.source.yaml import Values, nest_values, parse_source, source_of
 from ms_tune.text import msg
 
 if TYPE_CHECKING:
     from ms_tune.job.script import ScriptJob
+
+    Reading: TypeAlias = tuple[LayerPlan, Values]
 
 Name = TypeVar("Name")
 
@@ -302,3 +306,61 @@ def _report_differences(before: Mapping[int, LayerAct], after: Mapping[int, Laye
             rows.setdefault(pair, []).append(layer)
     for (here, there), layers in rows.items():
         yield conversion_problem("differs", Severity.ERROR, layers=name_ranges(layers), here=here, there=there)
+
+
+class ExpandedConfig(Record):
+    """A config with its lists in explicit form."""
+
+    text: str  # the whole text
+    change_count: int  # the number of changed values
+    left: tuple[KeyPath, ...] = ()  # values that stay unchanged because they contain comments
+    # Explicit values for settings in a `base_config`, which stay unchanged because other configs may use that file: the
+    # key path, the value, the file and its line.
+    elsewhere: tuple[tuple[KeyPath, object, Path, int], ...] = ()
+
+
+def expand_lists(job: Job) -> ExpandedConfig:
+    """Return a config with every list of layers in explicit form."""
+    source = job.source
+    read: Callable[[Job], Reading] = job.part("write").explicit_lists
+    plan, wanted = read(job)
+    if plan.failure is not None or plan.formative is None:
+        raise UsageError(msg("normalize.not-written", framework=msg(f"normalize.framework.{job.dialect.value}")))
+    elsewhere = tuple(
+        (path, value, file.path, file.nearest(path).value.line)
+        for path, value in wanted.items()
+        if (file := source.find_file(path)) is not source
+    )
+    here = {path: value for path, value in wanted.items() if source.position(path) is not None}
+    left = tuple(path for path, value in here.items() if loses_comments(source, path, value))
+    here = {path: value for path, value in here.items() if path not in left}
+    text = with_values(source, here)
+    if here:
+        _prove_same(job, text, (plan, here), read, {*left, *(path for path, *_ in elsewhere)})
+    return ExpandedConfig(text, len(here), left, elsewhere)
+
+
+def _prove_same(
+    job: Job, text: str, reading: Reading, read: Callable[[Job], Reading], left: Collection[KeyPath]
+) -> None:
+    """Raise an error unless the text has the wanted values (except ``left``), no other change, and the same plan."""
+    plan, wanted = reading
+    source = job.source
+    try:
+        again = Job(
+            parse_source(text, source.path).replace(model_config=source.model_config),
+            dialect=job.dialect,
+            version=job.version,
+            layers=job.layers,
+        )
+        result = again.source
+        expected: object = source.data
+        for path, value in wanted.items():
+            expected = ValueChange(ChangeKind.SET_VALUE, path, value).applied(expected)
+    except (ConfigError, EditRefusedError) as error:
+        raise UsageError(msg("normalize.write-unproven")) from error
+    if not same_data(result.data, expected):
+        refuse_shared(source, next(iter(wanted)))
+    found, more = read(again)
+    if more.keys() - set(left) or (found.placement, found.layers) != (plan.placement, plan.layers):
+        raise UsageError(msg("normalize.write-unproven"))

@@ -11,8 +11,7 @@ from ms_tune.enums import SizeOrigin
 from ms_tune.errors import MsTuneError
 from ms_tune.estimate.memory import Estimate
 from ms_tune.report.console import SEVERITY_COLOURS, Console, fold, pad, shown_path, terminal_width, text_width
-from ms_tune.report.github import LEVELS, format_annotation
-from ms_tune.report.lint_formats import failure_json
+from ms_tune.report.lint_formats import LEVELS, failure_json, format_annotation
 from ms_tune.report.words import evidence_lines, verdict_word
 from ms_tune.text import Message, msg
 from ms_tune.units import short_gib

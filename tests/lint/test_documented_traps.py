@@ -17,9 +17,9 @@ import yaml
 
 from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
+from ms_tune.lint.code_files import parse_python
 from ms_tune.lint.engine import lint
 from ms_tune.lint.environment.settings import parse_shell
-from ms_tune.lint.python_code.source import parse_python
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language
 from tests.lint.code import lint_environment, lint_python

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from ms_tune.facts.launchers import variables
 from ms_tune.lint.environment.settings import (
+    KEYS,
     Environment,
     from_process,
     parse_env,
     parse_shell,
 )
-from ms_tune.lint.environment.variables import KEYS
 from ms_tune.text import Language
 from tests.lint.code import environment_checks, lint_environment
 from tests.lint.few import profile_for

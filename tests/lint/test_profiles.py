@@ -12,10 +12,9 @@ from ms_tune.cli.main import main
 from ms_tune.diagnostics import Category, Severity
 from ms_tune.facts.query import data_folder
 from ms_tune.lint.checklist import Check, built_in, built_in_code
-from ms_tune.lint.code_files import ENVIRONMENT, PYTHON
+from ms_tune.lint.code_files import ENVIRONMENT, PYTHON, parse_python
 from ms_tune.lint.engine import lint
 from ms_tune.lint.environment.settings import parse_shell
-from ms_tune.lint.python_code.source import parse_python
 from ms_tune.lint.settings import PROFILES, settings_for
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import lookup, texts_of

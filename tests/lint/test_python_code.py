@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.errors import ConfigError
-from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX
+from ms_tune.lint.code_files import parse_python
 from ms_tune.lint.python_code.module import module_of, refusal
-from ms_tune.lint.python_code.source import parse_python
+from ms_tune.lint.python_code.rewrites import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX
 from ms_tune.text import Language
 from tests.lint.code import lint_python, python_checks
 from tests.lint.few import profile_for

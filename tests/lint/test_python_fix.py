@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ms_tune.lint.code_files import parse_python
 from ms_tune.lint.fix import Fixed, apply_fixes
 from ms_tune.lint.python_code.rewrites import Swap, leads_to
-from ms_tune.lint.python_code.source import parse_python
 from tests.lint.code import lint_python, python_checks
 from tests.lint.few import check_the_example, profile_for
 

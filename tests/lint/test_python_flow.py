@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.lint.python_code.source import parse_python
+from ms_tune.lint.code_files import parse_python
 from ms_tune.lint.result import FileReport, LintRequest
 from ms_tune.lint.runner import LintRun, LintTarget, check_file
 from tests.lint.code import lint_python

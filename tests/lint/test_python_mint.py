@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from ms_tune.lint.code_files import parse_python
 from ms_tune.lint.fix import apply_fixes
-from ms_tune.lint.python_code.mint_names import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX, parameter_names
-from ms_tune.lint.python_code.source import parse_python
+from ms_tune.lint.python_code.rewrites import DROP_IN, WITH_KEYWORDS, WITHOUT_FIX, parameter_names
 from tests.dryrun.machine import needs_c_compiler, needs_elftools, needs_mindspore
 from tests.lint.code import lint_python, python_checks
 

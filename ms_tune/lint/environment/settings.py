@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ms_tune.diagnostics import Fix, Location, TextEdit
 from ms_tune.dialects.check_context import CodeSource, FixRule, Violation
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
+from ms_tune.facts.launchers import variables
+from ms_tune.facts.query import load
 from ms_tune.job.script import ScriptJob
-from ms_tune.lint.environment.variables import FOREIGN, KEYS, MS_NAMES, Item, items
 from ms_tune.lint.fix import title_of
 from ms_tune.source import SCRIPTS
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
@@ -26,6 +27,14 @@ Source = TypeVar("Source", bound="EnvironmentSource")
 
 # The characters that a new value may add to those of the old: none has a meaning in a shell, quoted or not.
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:,/+-")
+# Those that show that a file is for MindSpore; and those of torch_npu, which MindSpore 2.9 does not use, with MindSpore's
+# counterpart, if any.
+MS_NAMES = frozenset(name for name, one in variables().items() if one.mindspore)
+FOREIGN = {name: one.instead for name, one in variables().items() if one.instead is not None}
+
+# By variable, the keys of its value: which are switches, their further values, and the releases that know a key if 2.9 does
+# not. Switches are read with ``IsEnableRuntimeConfig`` and ``IsDisableRuntimeConfig`` (``runtime_env.h``): True, true, False or false.
+KEYS: Mapping[str, Mapping[str, Mapping[str, Any]]] = load("variables")["keys"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,3 +316,28 @@ def _unquoted(words: str) -> str:
         single or re.sub(r"\\([\"\\$`])", r"\1", double) or escaped or plain
         for single, double, escaped, plain, _ in parts
     )
+
+
+class Item(NamedTuple):
+    """One item of a value such as ``enable_vmm:True,memory_tracker:False``."""
+
+    text: str  # the item without surrounding spaces
+    start: int  # its offset in the value
+    key: str | None  # the text before the first colon; None without a colon (the item is dropped)
+    value: str  # the text after the first colon
+
+
+def items(value: str) -> list[Item]:
+    """Split a value as MindSpore does: ``;`` equals ``,``, and the first ``:`` separates key and value."""
+    found = []
+    at = 0
+    while len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        value, at = value[1:-1], at + 1
+    for part in value.replace(";", ",").split(","):
+        words = part.strip()
+        if words:
+            key, colon, rest = words.partition(":")
+            start = at + len(part) - len(part.lstrip())
+            found.append(Item(words, start, key.strip() if colon else None, rest.strip()))
+        at += len(part) + 1
+    return found

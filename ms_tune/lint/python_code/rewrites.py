@@ -1,7 +1,7 @@
 """Create fixes of Python code: the rewrites of ``checklists/code/python.yaml``.
 
 Each function receives the parsed file and the finding's violation. It returns edits of the text and, separately, the matching
-changes of the syntax tree (:mod:`ms_tune.lint.python_code.rewrites`), so that the two can be compared.
+changes of the syntax tree (:class:`Swap`), so that the two can be compared.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from ms_tune.diagnostics import TextEdit
-from ms_tune.lint.environment.variables import items
-from ms_tune.lint.python_code.mint_names import keeps_its_meaning, parameter_names
+from ms_tune.facts.query import load
+from ms_tune.lint.environment.settings import items
 from ms_tune.source.edit import EditRefusedError
 from ms_tune.text import Message, msg
 
@@ -30,6 +30,31 @@ _FLIPPED: Mapping[object, str] = {"ON": "OFF", "OFF": "ON"}
 _REST_OF_LINE = re.compile(r"[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n|\Z)")
 _SHOWN = 40  # characters of code in a title
 _MINT = "mindspore.mint"
+_NAMES = load("mint")
+# Full name of the old function to the new one.
+DROP_IN: Mapping[str, str] = _NAMES["same"]
+WITH_KEYWORDS: Mapping[str, str] = _NAMES["keywords"]
+# Reported, but not rewritten.
+WITHOUT_FIX: Mapping[str, str] = {name: one["mint"] for name, one in _NAMES["without_fix"].items()}
+# Operator classes of ops (``P.MatMul()``), each with the function of mint that does the same with default settings.
+OPERATORS: Mapping[str, str] = _NAMES["operators"]
+
+# The names of parameters in mint: for any function, for one of WITH_KEYWORDS, and for a few.
+_AXES = {"axis": "dim", "keep_dims": "keepdim", "keepdims": "keepdim"}
+_PARAMETERS = {**_AXES, "x": "input", "input_x": "input"}
+_LOSS = {"logits": "input", "labels": "target"}
+_OWN: Mapping[str, Mapping[str, str]] = {
+    "mindspore.ops.binary_cross_entropy": _LOSS,
+    "mindspore.ops.kl_div": _LOSS,
+    "mindspore.ops.matrix_norm": _AXES,
+    "mindspore.ops.qr": {"input": "A"},
+    "mindspore.ops.vector_norm": _AXES,  # the tensor is `x` in mint as well
+}
+# Parameters that mint's function lacks, and their positions in the list of arguments.
+_GONE = {
+    "mindspore.ops.split": ("output_num", None),  # before MindSpore 2.0
+    "mindspore.ops.upsample": ("recompute_scale_factor", 5),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,3 +320,43 @@ def _pair(
 def _expression(words: str) -> ast.expr:
     """Parse an expression; cached, because many calls of one function get the same replacement."""
     return ast.parse(f"({words})", mode="eval").body
+
+
+def parameter_names(name: str) -> Mapping[str, str]:
+    """Return the names of an old function's parameters in mint, if they differ."""
+    return _OWN.get(name, _PARAMETERS if name in WITH_KEYWORDS else _AXES)
+
+
+def counterpart(name: str, call: ast.Call) -> str | None:
+    """Return the function of mint for a call; None if none accepts its arguments."""
+    gone, place = _GONE.get(name, (None, None))
+    if gone and any(one.arg == gone for one in call.keywords):
+        return None
+    if place is not None and len(call.args) > place:
+        return None
+    if name == "mindspore.ops.softmax":  # without an axis, mint's chooses one by the number of dimensions
+        along = len(call.args) > 1 or any(one.arg == "axis" for one in call.keywords)
+        return "mint.nn.functional.softmax" if along else None
+    return DROP_IN.get(name) or WITH_KEYWORDS.get(name) or WITHOUT_FIX.get(name)
+
+
+def keeps_its_meaning(name: str, call: ast.Call) -> bool:
+    """Return whether renaming is all that a call needs.
+
+    ``mint.any`` accepts the tensor alone or with one axis; ``ops.any`` also accepts several axes, none, and ``keep_dims``
+    without an axis (``mindspore/ops/functional_overload.py``, 2.9).
+    """
+    if name in WITHOUT_FIX or name == "mindspore.ops.softmax":
+        return False
+    if name != "mindspore.ops.any":
+        return True
+    axes = [*call.args[1:2], *(one.value for one in call.keywords if one.arg == "axis")]
+    if not axes:
+        return len(call.args) + len(call.keywords) == 1 and not any(isinstance(one, ast.Starred) for one in call.args)
+    return all(_is_index(axis) for axis in axes)
+
+
+def _is_index(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node = node.operand
+    return isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool)
