@@ -212,8 +212,13 @@ def conditions(subject: Subject, said: Mapping[str, Sequence[tuple[Any, Answer]]
         if kind != "str":
             yield _found(subject, f"kind(value) == {kind!r}", said[kind], said[kind][-1])
         elif not any(answer and _CHOSEN.search(answer[1]) for _, answer in said["str"]):
-            # A text that is a number is reported by the check of YAML's numbers.
-            yield _found(subject, "kind(value) == 'str' and not numeral(value)", [said["str"][1]], said["str"][1])
+            # Texts that look like a number or like null are reported by the checks of YAML's values.
+            yield _found(
+                subject,
+                "kind(value) == 'str' and not numeral(value) and lower(value) != 'none'",
+                [said["str"][1]],
+                said["str"][1],
+            )
     if "list" not in whole:
         yield from _lengths(subject, said["list"])
     yield from _limits(subject, {kind: said[kind] for kind in ("int", "float") if kind not in whole})
