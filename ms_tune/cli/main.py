@@ -206,6 +206,8 @@ def trouble(error: OSError) -> UsageError | None:
     if error.errno not in _TROUBLE:
         return None
     names = ", ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
+    if not names and error.errno == errno.ENOENT:  # raised by `os.getcwd`
+        return UsageError(msg("cli.no-working-folder"))
     return UsageError(msg("cli.trouble", file=names or "-", reason=reason_of(error)))
 
 

@@ -22,6 +22,7 @@ from ms_tune.cli.main import main
 from ms_tune.cli.parser import language_from_arguments
 from ms_tune.errors import ConfigError, ExitCode, RunError, StandInBuildError, UsageError
 from ms_tune.facts.query import data_folder
+from ms_tune.lint.settings import settings_for
 from ms_tune.report.console import text_width
 from ms_tune.text import Language, language_from_environment, msg
 
@@ -427,6 +428,18 @@ def test_colours_are_for_terminals(terminal: bool, environment: dict[str, str], 
     assert done.returncode == 2
     assert reported.startswith(begins)
     assert (b"\033" in reported) is (begins == RED)
+
+
+@pytest.mark.parametrize("line", ["lint .", "rule MST402"])
+def test_a_working_folder_that_was_deleted(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    settings_for.cache_clear()
+    code, _, error = run(capsys, *line.split())
+    assert (code, error) == (ExitCode.USAGE, "error: the working folder was deleted\n")
 
 
 class TestNumbersOfThousandsOfDigits:
