@@ -8,7 +8,9 @@ is a finding itself, or it would outlive its reason.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 import yaml
 
@@ -40,13 +42,16 @@ def suppress(
 ) -> tuple[tuple[Diagnostic, ...], int]:
     """Remove the findings that comments ignore, report comments that ignore nothing, and return how many were removed."""
     lines = Document(source.text, source.path)
-    quoted = source.quoted() if isinstance(source, CodeSource) else _quoted(source.text)
+    quoted = sorted(source.quoted() if isinstance(source, CodeSource) else _quoted(source.text))
+    starts, ends = [start for start, _ in quoted], list(accumulate((end for _, end in quoted), max))
+    followed = _lines_followed(lines)
     directives: list[Directive] = []
     complaints: list[Diagnostic] = []
     for match in re.finditer(_COMMENT, source.text):
-        if any(start <= match.start() < end for start, end in quoted):
+        before = bisect_right(starts, match.start())
+        if before and match.start() < ends[before - 1]:
             continue
-        directive = _directive(match, lines)
+        directive = _directive(match, lines, followed)
         if directive is None:
             complaints.append(_complaint(MALFORMED_IGNORE, "lint.ignore.malformed", lines.span(*match.span()), {}))
         else:
@@ -68,7 +73,17 @@ def _quoted(text: str) -> list[tuple[int, int]]:
     ]
 
 
-def _directive(match: re.Match[str], lines: Document) -> Directive | None:
+def _lines_followed(lines: Document) -> list[int]:
+    """Return for each line the first from it on that has more than a comment, else the one after the last."""
+    followed = [len(lines.starts) + 1]
+    for number in range(len(lines.starts), 0, -1):
+        start, end = lines.starts[number - 1], lines.starts[number] if number < len(lines.starts) else None
+        words = lines.text[start:end].strip()
+        followed.append(number if words and not words.startswith("#") else followed[-1])
+    return followed[::-1]
+
+
+def _directive(match: re.Match[str], lines: Document, followed: Sequence[int]) -> Directive | None:
     found = re.fullmatch(_DIRECTIVE, match["words"])
     if found is None:
         return None
@@ -77,13 +92,7 @@ def _directive(match: re.Match[str], lines: Document) -> Directive | None:
     if not names:
         return None
     span = lines.span(match.start(), match.end())
-    starts, first = lines.starts, span.line
-    while first <= len(starts):
-        words = lines.text[starts[first - 1] : starts[first] if first < len(starts) else None].strip()
-        if words and not words.startswith("#"):
-            break
-        first += 1
-    return Directive(span, tuple(names), found["verb"] == "file-ignore", first)
+    return Directive(span, tuple(names), found["verb"] == "file-ignore", followed[span.line - 1])
 
 
 def _is_ignored(

@@ -72,7 +72,7 @@ HOSTILE: dict[str, bytes] = {
     "an archive": b"PK\x03\x04" + bytes(2000),
     "an ELF": b"\x7fELF\x02\x01\x01" + bytes(2000),
     "directives": b"%YAML 9.9\n%TAG ! tag:x\n---\n" + _CONFIG.encode(),
-    "many ignores": b"# ms-tune: ignore[MST201]\n" * 5000 + _CONFIG.encode(),
+    "many ignores": b"# ms-tune: ignore[MST201]\n" * 6_000 + _CONFIG.encode(),
     "odd ignore": b"# ms-tune: ignore[[[[\n# ms-tune: ignore\n# ms-tune:\n" + _CONFIG.encode(),
     "sections of any kind": b"parallel_config: 1\nrecompute_config: [x]\nmodel: {}\nparallel: 'x'\ncontext: true\nswap_config: 3\n"
     b"moe_config: [1]\nrunner_config: null\ncallbacks: {a: 1}\ntrain_dataset: 5\nprofile: []\n",

@@ -77,7 +77,7 @@ class JobMemory(Record):
 
     job: PlannedJob | None  # None if the config does not define one
     estimate: Estimate | None  # estimated memory of its stages
-    error: MsTuneError | None = None  # why there is no estimate
+    error: MsTuneError | None = None  # why nothing is estimated
 
 
 class InspectedConfig(Record):

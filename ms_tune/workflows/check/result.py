@@ -128,7 +128,7 @@ class Overview(Record):
     counts: Mapping[Severity, int]  # number of linter findings by severity
     fixable: int = 0  # number of findings that `ms-tune lint --fix` fixes
     estimate: Estimate | None = None  # estimated memory of the stages; None if unknown
-    no_estimate_because: Message | None = None  # why there is no estimate
+    no_estimate_because: Message | None = None  # why nothing is estimated
     no_estimate_hint: Message | None = None  # what would give one
     # Dryrun verdict of each simulated stage; empty if none was requested.
     stages: tuple[StageVerdict, ...] = ()
@@ -137,7 +137,7 @@ class Overview(Record):
     command: str = ""  # the command that shows this screen
     # Memory compared with the base; None without a base, or if one side is unknown.
     against: MemoryDifference | None = None
-    not_compared_because: Message | None = None  # why there is no such comparison
+    not_compared_because: Message | None = None  # why nothing is compared
     sizes: Sizes | None = None  # the sizes of the model; None if unknown
     estimated_as: str = ""  # the framework and release whose rules the estimate applies, if not its own
 

@@ -196,7 +196,7 @@ class ProgramEstimate(Record):
     assumptions: Assumptions
     sizes: ModelSizes  # where the size of the vocabulary comes from
     estimate: Estimate | None = None
-    error: MsTuneError | None = None  # why there is no estimate
+    error: MsTuneError | None = None  # why nothing is estimated
 
 
 def _read_similar(script: ScriptJob) -> ScriptJob:
