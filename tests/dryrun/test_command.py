@@ -97,6 +97,7 @@ def test_the_report_follows_the_run(ms_tune: Command) -> None:
 
 def test_when_it_is_interrupted_it_says_where_the_run_lies(tmp_path: Path) -> None:
     folder = tmp_path / "partial"
+    folder.mkdir()
     expected: list[str] = []
 
     class RecordingObserver(Observer):

@@ -176,6 +176,9 @@ def _decide_sequence(draft: MigrationDraft) -> None:
         draft.translate(path, target, draft.get("parallel_config.use_seq_parallel", default=False))
 
 
+_NO_CLIPPING = 1e9  # the trainer multiplies gradients by max_norm / norm if that is below 1: with 0 nothing is learnt
+
+
 def _decide_clipping(draft: MigrationDraft) -> None:
     # Decide gradient clipping: the default is off in the static graph and on in the dynamic one.
     path, norm = ("runner_wrapper", "use_clip_grad"), ("runner_wrapper", "max_grad_norm")
@@ -191,7 +194,7 @@ def _decide_clipping(draft: MigrationDraft) -> None:
         for one in (path, norm):
             draft.ask(one, why("type", key=".".join(target)), target)
     else:
-        draft.translate(path, target, 0.0, why("no-clip"))
+        draft.translate(path, target, _NO_CLIPPING, why("no-clip"))
         draft.default(norm, why("no-clip"))
         draft.note(target, why("no-clip"))
 
