@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,15 +11,13 @@ from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.errors import ConfigError, DefectError, ExitCode, ForeignFileError, MsTuneError, UsageError, error_of_file
 from ms_tune.lint.runner import LintTarget, discover, looks_like_a_config
-from ms_tune.lint.settings import PROJECT_FILE, SETTINGS_FILE, settings_for
+from ms_tune.lint.settings import settings_for
 from ms_tune.report.check import overviews_json, write_github, write_overviews
-from ms_tune.report.console import Console, shown_path, usage_hint
-from ms_tune.report.lint_formats import format_annotation, write_failure
+from ms_tune.report.console import Console, usage_hint
+from ms_tune.report.lint_formats import name_brought_files, write_failure
 from ms_tune.source import SCRIPTS
-from ms_tune.source.files import read_bytes
-from ms_tune.source.yaml import MAX_BYTES
+from ms_tune.source.git import changed_since
 from ms_tune.text import Language, msg
-from ms_tune.workflows.check.base import changed_since
 from ms_tune.workflows.check.config import OverviewRequest
 from ms_tune.workflows.check.result import Overview
 from ms_tune.workflows.check.run import check_job
@@ -76,21 +73,6 @@ def run(arguments: Namespace, console: Console) -> int:
     _show_screens(screens, failures, arguments, console)
     codes = [one.exit_code(allow_tight=arguments.allow_tight) for one in screens]
     return max([*codes, *(one.exit_code for one in failures)], default=ExitCode.OK)
-
-
-def name_brought_files(title: str, baseline: Path | None, console: Console) -> None:
-    """Annotate settings and a baseline that a pull request brings itself: they may hide its findings."""
-    base = os.environ.get("GITHUB_BASE_REF")
-    names = [f"*{SETTINGS_FILE}", f"*{PROJECT_FILE}", *([os.path.relpath(baseline)] if baseline else [])]
-    try:
-        brought = changed_since(f"origin/{base}", Path(), names) if base else []
-    except MsTuneError as error:
-        console.warn(msg("check.brought.unknown", reason=error.message))
-        return
-    for path in brought:
-        if path.name != PROJECT_FILE or b"ms-tune" in read_bytes(path, MAX_BYTES):
-            text = console.text("check.brought")
-            console.write_raw(format_annotation("warning", {"file": shown_path(path), "line": 1}, title, text))
 
 
 def _find_files(arguments: Namespace, console: Console) -> Sequence[LintTarget]:

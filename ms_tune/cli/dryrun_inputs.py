@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ms_tune.cli.device import exit_code
-from ms_tune.cli.runs import warn_of_many
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
-from ms_tune.dryrun.stored_runs import REPORT
+from ms_tune.dryrun.stored_runs import REPORT, RUNS, list_runs
 from ms_tune.errors import ConfigError, ExitCode, UsageError
-from ms_tune.report.console import Console
+from ms_tune.report.console import Console, shown_path
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import msg
-from ms_tune.units import whole_number
+from ms_tune.units import mib, whole_number
 
 if TYPE_CHECKING:
     from ms_tune.dryrun.result import DryrunResult
+
+_MANY_BYTES = 5_000_000_000
 
 
 def _parse_numbers(option: str, text: str) -> tuple[int, ...]:
@@ -53,6 +54,13 @@ def parse_stages(arguments: Namespace) -> StageChoice | tuple[int, ...]:
         return tuple(arguments.stage)
     text = arguments.stages or StageChoice.ALL.value
     return StageChoice(text) if text in {choice.value for choice in StageChoice} else _parse_numbers("--stages", text)
+
+
+def warn_of_many(run_folder: Path, console: Console) -> None:
+    """Say so if the runs in the folder of a new one take more than 5 GB."""
+    size = sum(one.bytes for one in list_runs([run_folder.parent])) if run_folder.parent.name == RUNS else 0
+    if size > _MANY_BYTES:
+        console.note(console.text("runs.many", folder=shown_path(run_folder.parent), size=mib(size)))
 
 
 def present_report(report: Mapping[str, object], folder: Path, arguments: Namespace, console: Console) -> bool:

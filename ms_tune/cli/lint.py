@@ -99,9 +99,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         report = lint_files(*arguments.files, request=request, on_progress=progress.show)
     _write_notes(report, arguments, console)
     if arguments.format == "github":
-        from ms_tune.cli.check import name_brought_files  # noqa: PLC0415 - start-up time
-
-        name_brought_files(_PROGRAM, arguments.baseline or report.settings.baseline, console)
+        lint_formats.name_brought_files(_PROGRAM, arguments.baseline or report.settings.baseline, console)
     if arguments.write_baseline:
         code = _write_baseline(report, arguments, console)
     elif arguments.diff is not None:

@@ -16,8 +16,6 @@ from ms_tune.report.console import Console, shown_path
 from ms_tune.text import Language, msg
 from ms_tune.units import mib
 
-_MANY_BYTES = 5_000_000_000
-
 
 def build_parser(language: Language) -> Parser:
     """Return the command's parser."""
@@ -54,12 +52,6 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     elif removed:
         console.write_text("runs.removed", count=len(removed), size=mib(_total(removed)))
     return ExitCode.OK
-
-
-def warn_of_many(run_folder: Path, console: Console) -> None:
-    """Say so if the runs in the folder of a new one take more than 5 GB."""
-    if run_folder.parent.name == RUNS and (size := _total(list_runs([run_folder.parent]))) > _MANY_BYTES:
-        console.note(console.text("runs.many", folder=shown_path(run_folder.parent), size=mib(size)))
 
 
 def _places(folder: Path | None) -> tuple[Path, ...]:

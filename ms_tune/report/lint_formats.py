@@ -16,8 +16,11 @@ from ms_tune.diagnostics import Diagnostic, Fix, Location, Severity
 from ms_tune.encode import record_json
 from ms_tune.errors import MsTuneError
 from ms_tune.lint.result import FileReport, LintReport
-from ms_tune.lint.settings import ProjectSettings
+from ms_tune.lint.settings import PROJECT_FILE, SETTINGS_FILE, ProjectSettings
 from ms_tune.report.console import Console, shown_path
+from ms_tune.source.files import read_bytes
+from ms_tune.source.git import changed_since
+from ms_tune.source.yaml import MAX_BYTES
 from ms_tune.text import Language, msg, render
 from ms_tune.version import __version__
 
@@ -300,3 +303,18 @@ def _escape_data(text: str) -> str:
 
 def _escape_property(text: str) -> str:
     return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def name_brought_files(title: str, baseline: Path | None, console: Console) -> None:
+    """Annotate settings and a baseline that a pull request brings itself: they may hide its findings."""
+    base = os.environ.get("GITHUB_BASE_REF")
+    names = [f"*{SETTINGS_FILE}", f"*{PROJECT_FILE}", *([os.path.relpath(baseline)] if baseline else [])]
+    try:
+        brought = changed_since(f"origin/{base}", Path(), names) if base else []
+    except MsTuneError as error:
+        console.warn(msg("check.brought.unknown", reason=error.message))
+        return
+    for path in brought:
+        if path.name != PROJECT_FILE or b"ms-tune" in read_bytes(path, MAX_BYTES):
+            text = console.text("check.brought")
+            console.write_raw(format_annotation("warning", {"file": shown_path(path), "line": 1}, title, text))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.cli import runs
+from ms_tune.cli import dryrun_inputs
 from ms_tune.cli.main import main
 from ms_tune.dryrun.stored_runs import mark_in_use
 from ms_tune.report.console import Console
@@ -73,8 +73,8 @@ def test_a_dryrun_says_that_its_runs_take_much_room(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     console = Console(Language.EN)
-    runs.warn_of_many(place / OLD, console)
+    dryrun_inputs.warn_of_many(place / OLD, console)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(runs, "_MANY_BYTES", 1 << 20)
-    runs.warn_of_many(place / OLD, console)
+    monkeypatch.setattr(dryrun_inputs, "_MANY_BYTES", 1 << 20)
+    dryrun_inputs.warn_of_many(place / OLD, console)
     assert "take 3.0 MiB; 'ms-tune runs --older-than 7 --clean'" in capsys.readouterr().err

@@ -13,9 +13,10 @@ from ms_tune.job.detect import framework_of
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import is_code, lint_files, looks_like_a_config
 from ms_tune.source import SCRIPTS
+from ms_tune.source.git import text_at
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
-from ms_tune.workflows.check.base import compare_configs, text_at
+from ms_tune.workflows.check.base import compare_configs
 from ms_tune.workflows.check.config import (
     InspectedConfig,
     OverviewRequest,

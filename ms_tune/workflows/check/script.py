@@ -43,13 +43,14 @@ from ms_tune.lint.result import LintReport, LintRequest
 from ms_tune.lint.runner import lint_files
 from ms_tune.normalize.script import ProgramPlan, normalize_script
 from ms_tune.records import Record
+from ms_tune.source.git import text_at
 from ms_tune.source.shell.read import Launches, find_above
 from ms_tune.source.shell.values import Argument, Piece, Reason
 from ms_tune.text import msg
 from ms_tune.units import short_gib
 from ms_tune.verdict.limit import limit_of_torch
 from ms_tune.verdict.outcome import no_verdict
-from ms_tune.workflows.check.base import compare_scripts, text_at
+from ms_tune.workflows.check.base import compare_scripts
 from ms_tune.workflows.check.config import (
     InspectedConfig,
     OverviewRequest,

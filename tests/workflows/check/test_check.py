@@ -24,12 +24,13 @@ from ms_tune.errors import ConfigError, ExitCode, UsageError
 from ms_tune.estimate.memory import Estimate, Outlook, StageEstimate
 from ms_tune.facts.query import data_folder
 from ms_tune.report.console import text_width
+from ms_tune.source.git import changed_since, text_at
 from ms_tune.source.yaml import load_source
 from ms_tune.text import msg
 from ms_tune.units import MIB
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import Need, UntracedNeeds, judge, no_verdict
-from ms_tune.workflows.check.base import changed_since, compare_configs, compare_scripts, text_at
+from ms_tune.workflows.check.base import compare_configs, compare_scripts
 from ms_tune.workflows.check.config import InspectedConfig, OverviewRequest, inspect_config
 from ms_tune.workflows.check.result import Blame, MemoryDifference, Overview, StageVerdict
 
