@@ -61,7 +61,9 @@ def test_a_number_beyond_all_bounds_does_no_harm_anywhere(template: Path) -> Non
 
 
 def test_there_are_templates_of_every_dialect() -> None:
-    assert {template.parent.name for template in TEMPLATES} == {"mindformers", "mindformers_pynative", "mindspeed_ms"}
+    assert {template.parent.name for template in TEMPLATES} == {
+        *("mindformers", "mindformers_pynative", "mindspeed_ms", "hyper_parallel")
+    }
 
 
 def test_any_file_may_be_any_argument(tmp_path: Path) -> None:

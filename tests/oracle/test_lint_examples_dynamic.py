@@ -41,9 +41,10 @@ STEPS = {
 NOT_RUN = {
     "MST707": "what is missing is filled in here",
     "MST744": "what is missing is filled in here",
+    "MST585": "the classes of a section are built in a run; test_parts asks them",
     "MST101": "YAML keeps one of the two",
     **dict.fromkeys(("MST787", "MST790"), "the cells of a layer"),
-    **dict.fromkeys(("MST789", "MST791", "MST792", "MST793"), "a first step"),
+    **dict.fromkeys(("MST700", "MST789", "MST791", "MST792", "MST793"), "a first step"),
     **dict.fromkeys(("MST795", "MST797", "MST798", "MST799"), "the optimizer"),
     **dict.fromkeys(("MST739", "MST740", "MST761", "MST772"), "the command, which chooses a mode"),
     **dict.fromkeys(("MST765", "MST777"), "the register, to which code of one's own may add"),

@@ -256,7 +256,7 @@ def test_a_missing_script_is_an_error(tmp_path: Path) -> None:
 def test_bounds(text: str) -> None:
     start = time.process_time()
     launches(text)
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 20  # 6 at most on an idle machine
 
 
 @pytest.mark.slow
