@@ -61,7 +61,7 @@ def _refuse_torch_jobs(words: Iterable[str]) -> None:
                 text,
                 re.MULTILINE,
             ):
-                raise not_simulated(Dialect.HYPER_PARALLEL, Path("train.yaml"))
+                raise not_simulated(Dialect.HYPER_PARALLEL, Path("CONFIG"))
             if path.suffix != ".py":
                 _refuse_torch_jobs(one for one in re.findall(r"[\w./-]+\.ya?ml\b", text))
 

@@ -226,8 +226,9 @@ def plan_addresses(
     """Place all blocks as low as possible within the time limit.
 
     Ends early if the height reaches the lower bound. Time is computed from the work done, so that a busy machine finds the same
-    plan as an idle one, unless the wall clock shows several times as much. There is always a plan, if not a low one. The exact stage first searches for a plan within the problem's capacity, then for lower ones. The default limit
-    is 8.25 s with the exact stage, else 15 s; once the plan is within the capacity, one more second.
+    plan as an idle one, unless the wall clock shows several times as much. There is always a plan, if not a low one. The exact
+    stage first searches for a plan within the problem's capacity, then for lower ones. The default limit is 8.25 s with the
+    exact stage, else 15 s; once the plan is within the capacity, one more second.
     """
     begin = time.monotonic()
     folded = fold_steps(problem)

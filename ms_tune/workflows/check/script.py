@@ -124,9 +124,10 @@ def _script_overview(
 
 def _show_estimate(screen: Overview, request: OverviewRequest, found: ProgramEstimate) -> Overview:
     estimate = found.estimate
-    screen = screen._replace(assumptions=found.assumptions, estimate=estimate, sizes=Sizes(*found.sizes))
+    screen = screen._replace(assumptions=found.assumptions, estimate=estimate)
     if estimate is None:
         return screen
+    screen = screen._replace(sizes=Sizes(*found.sizes))
     if estimate.outlook is Outlook.OVER:
         screen = screen._replace(change=_suggest_arguments(request, found, estimate))
     if screen.subject.layers is None:
@@ -264,26 +265,26 @@ def _estimate_command(request: OverviewRequest, command: ProgramArguments) -> Pr
     assumptions = Assumptions(devices, source, split, inputs.chunks or 1, inputs.micro_batches or 1)
     found = ProgramEstimate(command, assumptions, sizes)
     try:
-        estimate, micro_batches = estimate_arguments(command, plan, split, request.job, words[-1])
-        fewest, _ = estimate_arguments(command, plan, split, request.job, words[0])
+        estimate, micro_batches = estimate_arguments(command, plan, split, request.job, words[0])
+        if len(words) > 1:  # the range ends with the largest vocabulary
+            (low, high), peak = estimate.ratios, estimate.fullest.peak_bytes
+            most, _ = estimate_arguments(command, plan, split, request.job, words[-1])
+            estimate = estimate._replace(ratios=(low, high * most.fullest.peak_bytes / peak))
     except MsTuneError as error:
         return found._replace(error=error)
-    low, high = estimate.ratios
-    estimate = estimate._replace(ratios=(low * fewest.fullest.peak_bytes / estimate.fullest.peak_bytes, high))
     return found._replace(estimate=estimate, assumptions=found.assumptions._replace(micro_batches=micro_batches))
 
 
 def _find_words(read: ArgumentReader) -> tuple[ModelSizes, tuple[int | None, ...]]:
-    # Return where the size of the vocabulary comes from, and its bounds if no argument gives it.
+    # Return where the size of the vocabulary comes from, and, if no argument gives it, the size or its two bounds.
     named = find_vocabulary(read)
     if named is not None:
         return ModelSizes(SizeOrigin.VOCABULARY, model=named[1].name, key=named[0]), (named[1].config["vocab_size"],)
     if read.integer("padded_vocab_size") or read.integer("vocab_size"):
         return ModelSizes(SizeOrigin.CONFIG), (None,)
-    hidden = size_in(read, "hidden_size")
-    bounds = bound_vocabulary(hidden, size_in(read, "ffn_hidden_size", 4 * hidden))
-    shown = "-".join(f"{size:,}" for size in sorted(set(bounds)))
-    return ModelSizes(SizeOrigin.BOUNDS, model=shown), bounds
+    hidden = read.integer("hidden_size") or 0  # without it there is no estimate
+    bounds = sorted(set(bound_vocabulary(hidden, read.integer("ffn_hidden_size") or 4 * hidden)))
+    return ModelSizes(SizeOrigin.BOUNDS, model="-".join(f"{size:,}" for size in bounds)), tuple(bounds)
 
 
 def _suggest_arguments(request: OverviewRequest, found: ProgramEstimate, now: Estimate) -> Suggestion:

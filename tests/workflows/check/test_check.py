@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -831,6 +832,17 @@ CHATGLM = (
 )
 
 
+@pytest.mark.parametrize(("ranks", "ratios"), [(1, (0.9, 1.2)), (2, (0.85, 1.25)), (4, (0.75, 1.5))])
+def test_context_parallelism_widens_the_range(tmp_path: Path, ranks: int, ratios: tuple[float, float]) -> None:
+    job = yaml.safe_load((TEMPLATES / "mindformers" / "qwen3_0_6b.yaml").read_text("utf-8"))
+    job["parallel_config"]["context_parallel"] = ranks
+    path = tmp_path / "train.yaml"
+    path.write_text(f"# devices: 32\n{yaml.safe_dump(job)}", encoding="utf-8")
+    estimate = check_job(path).estimate
+    assert estimate is not None
+    assert estimate.ratio_range == ratios
+
+
 class TestScript:
     def test_the_config_that_a_script_names_on_as_many_devices_as_it_says(self, tmp_path: Path, config: Path) -> None:
         shutil.copy(TEMPLATES / "mindformers" / "qwen3_32b.yaml", tmp_path / "qwen3.yaml")
@@ -873,6 +885,25 @@ class TestScript:
         assert seen.estimate is not None
         ends = [_give_vocabulary(script, size).range_bytes for size in (32_000, 160_256)]
         assert list(seen.estimate.range_bytes) == pytest.approx([ends[0][0], ends[1][1]], abs=1)
+
+    def test_two_lines_for_the_worst_finding_and_no_promise_of_a_simulation(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.chdir(tmp_path)
+        job = (
+            "torchrun --nproc_per_node 8 posttrain_gpt.py --num-layers 8 --hidden-size 4096 --num-attention-heads 32 --swiglu "
+            "--ffn-hidden-size 11008 --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 --bf16 "
+        )
+        Path("tune.sh").write_text(f"{job} --lora-r 8 --lora-target-modules linear_qkv --swap-attention\n", "utf-8")
+        main(["check", "tune.sh", "--device-memory", "13GB"])
+        shown = capsys.readouterr().out
+        assert re.search(r"worst: tune.sh:1: MST175 .*--lora-target-modules,\s+--swap-attention", shown, re.DOTALL)
+        Path("train.sh").write_text(job, "utf-8")
+        main(["check", "train.sh", "--device-memory", "40GB"])
+        shown = capsys.readouterr().out
+        assert "memory: inconclusive" in shown
+        assert "suggestion: none; the estimate leaves open whether one is needed" in shown
 
     def test_an_estimate_of_a_program_of_megatron(self, tmp_path: Path) -> None:
         # The published pair (docs/megatron.md): 32,683.5 MiB for the whole run by theory; simulated 55,389 and 48,436 at the peak.

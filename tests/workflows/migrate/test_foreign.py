@@ -96,6 +96,14 @@ def test_heads_and_experts_of_a_script(tmp_path: Path) -> None:
     }
 
 
+def test_without_clipping_nothing_is_clipped(tmp_path: Path) -> None:
+    """A clip_grad of 0 is off in Megatron; with a max_norm of 0 the dynamic graph learns nothing."""
+    assert at(migrated_script(tmp_path, f"{SCRIPT.rstrip()} --clip-grad 0.0\n"), "training.max_norm") == 1e9
+    source = load_source(data_folder("yaml_templates") / "mindspeed_ms" / "llama2_7b.yaml")
+    off = {**source.data, "optimizer_config": {**source.data["optimizer_config"], "clip_grad": 0.0}}
+    assert at(migrate_source(source_of(off, source.path), check=False), "training.max_norm") == 1e9
+
+
 def test_a_script_without_its_optional_arguments(tmp_path: Path) -> None:
     short = SCRIPT
     for words in ("sequence-parallel", "use-distributed-optimizer", "bf16", "train-iters 100", "global-batch-size 16"):
