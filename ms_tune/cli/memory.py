@@ -225,7 +225,7 @@ def _run_what_if(arguments: Namespace, console: Console) -> ExitCode:
 def _build_plan_parser(language: Language) -> Parser:
     parser = Parser("ms-tune memory plan", language, "placement.plan.description", "placement.plan.examples")
     parser.option("run", "placement.help.run", type=Path, metavar="RUN")
-    parser.option("--rank", "allocator.help.rank", type=parser.natural, metavar="N")
+    parser.option("--rank", "placement.help.rank", type=parser.natural, metavar="N")
     parser.option("--capacity", "placement.help.capacity", type=parser.size, metavar="SIZE")
     _add_plan_arguments(parser)
     parser.add_common_arguments()

@@ -11,14 +11,17 @@ from typing import NamedTuple
 import numpy as np
 
 from ms_tune.errors import TraceError
+from ms_tune.memory.torch_plan import TorchPlan, plan_snapshot, planner
 from ms_tune.memory.what_if import RankTrace, largest_pool, read_rank
 from ms_tune.packing import engine as native
 from ms_tune.packing.placement import PackingFault, PackingPlan, PackingProblem, Placed, find_faults
 from ms_tune.packing.plan import PackingProgress, plan_addresses
 from ms_tune.pools import memlog
 from ms_tune.pools.pool import ALIGNMENT
+from ms_tune.readers.folder import is_dry_run
 from ms_tune.readers.lines import iterate_short_lines
 from ms_tune.readers.memlog import MemLog, read_memlog
+from ms_tune.readers.plain_pickle import is_snapshot
 from ms_tune.source.files import open_bytes
 from ms_tune.text import Message, msg
 
@@ -136,6 +139,9 @@ class PlanReport:
     asked_capacity: int | None = None  # the requested capacity; None if not requested
     unreleased: int = 0  # blocks whose release the trace lacks
     slow: Message | None = None  # why the compiled engine could not be used; None if it was used
+    torch: TorchPlan | None = (
+        None  # of a snapshot or dry-run: its streams, and the bytes that PyTorch's allocator reserves
+    )
 
     @property
     def is_valid(self) -> bool:
@@ -167,7 +173,13 @@ class StallocPlan:
 
 
 def plan_blocks(path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]) -> PlanReport:
-    """Plan the largest pool of one rank of a run, or a placement problem."""
+    """Plan the largest pool of one rank of a run, one device of a snapshot, or a placement problem."""
+    if is_snapshot(path) or is_dry_run(path):
+        engine, slow = native.best_engine()
+        plan, torch = plan_snapshot(path, request.rank, request.capacity, planner(engine, request.seconds, on_progress))
+        return PlanReport(
+            plan, str(path), tuple(_find_faults(plan)), None, request.rank, request.capacity, slow=slow, torch=torch
+        )
     if path.is_file() and is_placement_csv(path):
         problem, recorded, trace = problem_of_csv(path, request.capacity), None, None
     else:
@@ -200,9 +212,13 @@ def _plan_problem(
 ) -> PlanReport:
     engine, slow = native.best_engine()
     result = plan_addresses(problem, engine, request.seconds, on_progress)
-    columns = (problem.lower, problem.upper, problem.size, problem.alignment, result.address)
-    faults = find_faults(list(map(Placed, *(column.tolist() for column in columns))))
-    return PlanReport(result, str(path), tuple(faults), slow=slow)
+    return PlanReport(result, str(path), tuple(_find_faults(result)), slow=slow)
+
+
+def _find_faults(plan: PackingPlan) -> list[PackingFault]:
+    problem = plan.problem
+    columns = (problem.lower, problem.upper, problem.size, problem.alignment, plan.address)
+    return find_faults(list(map(Placed, *(column.tolist() for column in columns))))
 
 
 def problem_of_csv(path: Path, capacity: int | None) -> PackingProblem:
@@ -232,7 +248,7 @@ class PlanRequest:
     """The options of an address plan.
 
     Attributes:
-        rank: The rank of a run; None for the first.
+        rank: The rank of a run, or the device of a snapshot; None for the first, or the one with the most events.
         capacity: Bytes that the blocks must fit in.
         seconds: How long to search; None to choose by the number of blocks.
     """

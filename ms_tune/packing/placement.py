@@ -50,6 +50,24 @@ class BlockLives(NamedTuple):
     live: NDArray[np.int64]  # bytes of live blocks at each tick
 
 
+class RepeatedStep(NamedTuple):
+    """Repeating part of a trace: allocations ``[first, last)`` have a period that divides their number."""
+
+    first: int
+    last: int
+    period: int
+
+    @property
+    def saved_allocations(self) -> int:
+        """Return how many fewer allocations one step has than all of them."""
+        return self.last - self.first - self.period
+
+    @property
+    def times(self) -> int:
+        """Return the number of steps."""
+        return (self.last - self.first) // self.period
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PackingPlan:
     """Addresses for the blocks of a problem."""
@@ -63,9 +81,14 @@ class PackingPlan:
     seconds: float  # duration of planning
     engine: str  # the engine of the inner loops: `compiled` or `numpy`
     proven: bool  # the plan is proved optimal
-    folded: int = 1  # number of equal steps planned as one; 1 if none were
-    # True if the wall clock ended planning before its work limit, so that another run can find another plan.
+    step: RepeatedStep | None = None  # the equal steps that were planned as one
+    # True if the processor clock ended planning before its work limit, so that another run can find another plan.
     late: bool = False
+
+    @property
+    def folded(self) -> int:
+        """Return the number of equal steps planned as one; 1 if none were."""
+        return self.step.times if self.step else 1
 
     @property
     def gap(self) -> float:

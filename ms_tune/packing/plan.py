@@ -1,8 +1,5 @@
 """Place blocks offline: try several first-fit orders, improve them, and search exactly if the problem is small.
 
-MindSpore up to 2.10 cannot use external addresses for single tensors (its ``PluggableAllocator`` is called for each unit of the
-pool, ``runtime/memory.py``), so a plan is a lower bound for its pool, and a guide.
-
 Repeated steps are planned once: their blocks share addresses, and the planner sees one step. Time is counted in allocations,
 which show equally well which blocks overlap. If the allocations of a trace repeat with a period, the ticks of all periods are
 mapped to one, and equal blocks of different periods become one block.
@@ -13,19 +10,20 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ms_tune.packing.engine import CompiledEngine, GapFit, Items, NumpyEngine
+from ms_tune.packing.engine import SEARCHES, CompiledEngine, GapFit, Items, NumpyEngine
 from ms_tune.packing.exact import MOST_BLOCKS, improve_exactly
 from ms_tune.packing.placement import (
     BlockLives,
     PackingPlan,
     PackingProblem,
+    RepeatedStep,
     compress_lives,
     count_meetings,
     find_most_live,
@@ -48,19 +46,7 @@ class Folded:
 
     problem: PackingProblem  # the smaller problem
     block: Numbers  # index in the smaller problem, per block of the whole problem
-    periods: int  # number of steps that became one
-
-
-class _FoldedStep(NamedTuple):
-    """Repeating part of a trace: allocations ``[first, last)`` have a period that divides their number."""
-
-    first: int
-    last: int
-    period: int
-
-    @property
-    def saved_allocations(self) -> int:
-        return self.last - self.first - self.period
+    step: RepeatedStep  # the steps that became one
 
 
 def fold_steps(problem: PackingProblem) -> Folded | None:
@@ -90,11 +76,18 @@ def fold_steps(problem: PackingProblem) -> Folded | None:
         if lower_bound(smaller) <= bound * (1 + _TOLERANCE):
             result = np.empty(count, np.int64)
             result[order] = block.reshape(-1)
-            return Folded(smaller, result, (part.last - part.first) // part.period)
+            return Folded(smaller, result, part)
     return None
 
 
-def _folded_lives(begin: Numbers, end: Numbers, part: _FoldedStep) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
+def find_repeated_step(problem: PackingProblem) -> RepeatedStep | None:
+    """Return the requests whose sizes repeat; None if there are too few. The blocks must be in the order of their requests."""
+    if len(problem) < 2 * _FEWEST_BLOCKS:
+        return None
+    return next(_repeated_parts(problem.size, np.zeros(len(problem))), None)
+
+
+def _folded_lives(begin: Numbers, end: Numbers, part: RepeatedStep) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
     # Map lifetimes to a time that contains the repeating part once; also return which blocks live within one step of it.
     first, last, period = part
 
@@ -110,11 +103,13 @@ def _folded_lives(begin: Numbers, end: Numbers, part: _FoldedStep) -> tuple[Numb
     # A block that crosses a border lives at the end of one step and at the start of the next: at both ends of the merged one.
     low = np.where(crosses & (begin >= first), np.minimum(low, first), low)
     high = np.where(crosses & (end <= last), np.maximum(high, first + period), high)
-    return low, high, ~crosses & (step_begin >= 0) & (step_begin < steps)
+    # The next step's block at this turn can follow a block that crosses one border and is released before it.
+    short = (step_end == step_begin + 1) & (end - begin <= period) & (step_end < steps)
+    return low, high, (~crosses | short) & (step_begin >= 0) & (step_begin < steps)
 
 
-def _repeated_parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[_FoldedStep]:
-    found: set[_FoldedStep] = set()
+def _repeated_parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[RepeatedStep]:
+    found: set[RepeatedStep] = set()
     for period in _likely_periods(sign):
         part = _longest_alike(sign[:-period] == sign[period:])
         if part is None:
@@ -132,7 +127,7 @@ def _repeated_parts(sign: Numbers, live: NDArray[np.float64]) -> Iterator[_Folde
                     begin += int(by_step.max(axis=0).argmin())
                     steps = (last - begin) // length
                 if steps > 1:
-                    found.add(_FoldedStep(begin, begin + steps * length, length))
+                    found.add(RepeatedStep(begin, begin + steps * length, length))
     yield from sorted(found, key=lambda part: (-part.saved_allocations, part))[:_TRIES]
 
 
@@ -158,7 +153,7 @@ def _longest_alike(alike: NDArray[np.bool_]) -> tuple[int, int] | None:
 _SEARCH_SECONDS = 8.25  # default time limit with the exact stage
 _SECONDS = 15.0  # default time limit without it
 _FURTHER = 1.0  # seconds to search for a lower plan once it is within the requested capacity
-_GRACE, _PATIENCE = 10.0, 20  # the wall clock ends the planner this many seconds after this many times the limit
+_ENOUGH = 1.001  # a plan of less than this part of the bound ends the search: further seconds gain some hundred bytes
 _ORDERING = 2e-7  # seconds per block to compute an order
 _NO_LIMIT = (1 << 63) - 2
 _STALE = 40  # failed improvements before restarting from the best order
@@ -185,13 +180,16 @@ class _Best:
     bound: int
     on_progress: Callable[[PackingProgress], None]
     begin: float
+    cores: int = 1  # threads that search
+    capacity: int | None = None  # a height that a lower bound of 0.1 % does not replace
     enough: int | None = None  # once this height is reached, the search ends soon
     address: NDArray[np.int64] | None = None
     height: int | None = None
     method: str = "order"
     name: str = ""
     used: float = 0.0
-    late: bool = False  # the wall clock ended planning
+    late: bool = False  # the processor clock ended planning
+    begun: float = field(default_factory=time.process_time)
 
     def report_progress(self, height: int | None, seconds: float = 0.0) -> float:
         """Report progress, add the seconds used, and return how many seconds are left."""
@@ -200,8 +198,13 @@ class _Best:
         if self.enough is not None and height is not None and height <= self.enough:
             self.limit, self.enough = min(self.limit, self.used + _FURTHER), None
         left = self.limit - self.used
-        self.late = self.late or (left > 0 and time.monotonic() - self.begin > _GRACE + _PATIENCE * self.limit)
-        return 0.0 if self.late else left
+        self.late = self.late or (left > 0 and time.process_time() - self.begun > self.cores * self.limit)
+        return 0.0 if self.late or self.is_low(height) else left
+
+    def is_low(self, height: int | None) -> bool:
+        """Return whether a height is so near the bound, and within the capacity, that no more time is spent."""
+        low = height is not None and (height <= self.bound or height < self.bound * _ENOUGH)
+        return low and (self.capacity is None or not self.bound <= self.capacity < (height or 0))
 
     def try_order(self, items: Items, order: NDArray[np.int32], engine: NumpyEngine) -> GapFit:
         """Run first fit in an order, stopping at the best height so far; blocks that the first order has no time for get slots."""
@@ -214,7 +217,7 @@ class _Best:
         return _fill_slots(items, fit)
 
     def is_finished(self) -> bool:
-        return self.height is not None and (self.height <= self.bound or self.late or self.used >= self.limit)
+        return self.height is not None and (self.is_low(self.height) or self.late or self.used >= self.limit)
 
 
 def plan_addresses(
@@ -225,8 +228,9 @@ def plan_addresses(
 ) -> PackingPlan:
     """Place all blocks as low as possible within the time limit.
 
-    Ends early if the height reaches the lower bound. Time is computed from the work done, so that a busy machine finds the same
-    plan as an idle one, unless the wall clock shows several times as much. There is always a plan, if not a low one. The exact
+    Ends early if the height is less than 0.1 % above the lower bound. Time is computed from the work done, so that a busy machine
+    finds the same plan as an idle one, unless the process has used the limit's processor time on each core before. There is always
+    a plan, if not a low one. The exact
     stage first searches for a plan within the problem's capacity, then for lower ones. The default limit is 8.25 s with the
     exact stage, else 15 s; once the plan is within the capacity, one more second.
     """
@@ -236,14 +240,13 @@ def plan_addresses(
     searching = engine if len(smaller) <= MOST_BLOCKS and isinstance(engine, CompiledEngine) else None
     limit = seconds or (_SEARCH_SECONDS if searching else _SECONDS)
     enough = problem.capacity if seconds is None else None
-    result = _make_plan(smaller, engine, searching, _Best(limit, 0, on_progress, begin, enough))
+    best = _Best(limit, 0, on_progress, begin, SEARCHES if searching else 1, problem.capacity, enough)
+    result = _make_plan(smaller, engine, searching, best)
     if folded:
         address = result.address[folded.block]
         bound = lower_bound(problem)  # that of the folded problem may be slightly higher
         proven = result.height <= bound
-        result = replace(
-            result, problem=problem, address=address, folded=folded.periods, lower_bound=bound, proven=proven
-        )
+        result = replace(result, problem=problem, address=address, step=folded.step, lower_bound=bound, proven=proven)
     return result
 
 

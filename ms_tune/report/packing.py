@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ms_tune.encode import SCHEMA_VERSION, json_text, record_json
 from ms_tune.memory.plan import PlanReport, StallocPlan
+from ms_tune.memory.torch_plan import TorchPlan
 from ms_tune.packing.placement import PackingPlan
 from ms_tune.pools.memlog import MemLogReport, SizeShare
 from ms_tune.readers.memlog import MemLog
@@ -48,6 +49,25 @@ def plan_json(report: PlanReport) -> dict[str, object]:
         "ended_by_clock": plan.late,
         **record_json(plan, "gap", "utilisation", "method", "order", "engine"),
         **{name: value for name, value in optional.items() if value is not None},
+        **(_torch_json(report.torch) if report.torch else {}),
+    }
+
+
+def _torch_json(torch: TorchPlan) -> dict[str, object]:
+    return {
+        "reserved_bytes": torch.reserved,
+        "older_blocks": torch.older,
+        "streams": [
+            {
+                **record_json(part, "stream", "changed"),
+                "requests": len(part.rows),
+                "height_bytes": part.height,
+                "first_repeated": part.step.first if part.step else None,
+                "steps": part.step.times if part.step else 0,
+                "requests_per_step": part.step.period if part.step else None,
+            }
+            for part in torch.streams
+        ],
     }
 
 
@@ -66,9 +86,26 @@ def show_plan_report(report: PlanReport, console: Console) -> None:
         console.write_text("placement.show.rank", rank=report.rank, **head)
     if report.unreleased:
         console.write_text("trace.unreleased", count=f"{report.unreleased:,}")
+    if report.torch is not None:
+        _show_streams(report.torch, console)
     show_plan(report, console)
     if report.recorded is not None:
         console.write_section("placement.show.guide")
+
+
+def _show_streams(torch: TorchPlan, console: Console) -> None:
+    if torch.older:
+        console.write_text("placement.show.older", count=f"{torch.older:,}")
+    for number, part in enumerate(torch.streams):
+        counts = {"number": number, "count": f"{len(part.rows):,}", "height": amount_text(part.height)}
+        if part.step is None:
+            console.write_text("placement.show.stream", **counts)
+        else:
+            first, last, period = part.step
+            counts |= {"first": f"{first:,}", "period": f"{period:,}", "rest": f"{len(part.rows) - last:,}"}
+            console.write_text("placement.show.steps", times=part.step.times, changed=f"{part.changed:,}", **counts)
+    if len(torch.streams) > 1:
+        console.write_text("placement.show.streams")
 
 
 def show_plan(report: PlanReport, console: Console) -> None:
@@ -82,6 +119,8 @@ def show_plan(report: PlanReport, console: Console) -> None:
         rows.append(
             ("placement.show.recorded", amount_text(report.recorded), _saving_text(report.recorded, plan, console))
         )
+    for name, size in report.torch.reserved.items() if report.torch else ():
+        rows.append((f"placement.show.torch.{name}", amount_text(size), _saving_text(size, plan, console)))
     rows.append(("placement.show.utilisation", f"{plan.utilisation:.2%}", ""))
     names = [console.text(text_id) for text_id, _, _ in rows]
     width = max(map(text_width, names))
@@ -112,7 +151,26 @@ def plan_file(report: PlanReport) -> str:
     ]
     head = json_text({SCHEMA_VERSION: _FORMAT, "source": report.source, **plan_json(report)}, indent=1)
     lines = ",\n".join(f"  {json_text(block)}" for block in blocks)
-    return f'{head.removesuffix(chr(10) + "}")},\n "plan": [\n{lines}\n ]\n}}\n'
+    scripts = "".join(f' "allocator": {json_text(_script(each, report.plan))},\n' for each in [report.torch] if each)
+    return f'{head.removesuffix(chr(10) + "}")},\n{scripts} "plan": [\n{lines}\n ]\n}}\n'
+
+
+def _script(torch: TorchPlan, plan: PackingPlan) -> dict[str, object]:
+    """Return sizes and places of each stream's requests in order, for an allocator that follows them."""
+    size, address = plan.problem.size, plan.address
+    return {
+        "padding": torch.padding,
+        "older_blocks": torch.older,
+        "streams": [
+            {
+                "height": part.height,
+                "repeats": list(part.step or (0, 0, 0)),
+                "sizes": size[part.rows].tolist(),
+                "offsets": (address[part.rows] - part.base).tolist(),
+            }
+            for part in torch.streams
+        ],
+    }
 
 
 def csv_file(report: PlanReport) -> str:

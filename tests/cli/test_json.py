@@ -101,6 +101,7 @@ def keys_of(value: object, place: str = "") -> set[str]:
         "memory what-if RUN",
         "memory diff RUN RUN",
         "memory plan RUN",
+        "memory plan s.pickle",
         "profile profile",
         "fit --table table.json --effort quick",
         "normalize-recompute --to mindformers-pynative static.yaml",
