@@ -26,6 +26,7 @@ _NAMES = {
     "ray": "Ray",
     "scipy": "SciPy",
     "jsonschema": "jsonschema",
+    "pygls": "pygls",
 }
 
 

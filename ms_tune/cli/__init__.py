@@ -12,6 +12,7 @@ COMMANDS = {
     "lint": "lint",
     "rule": "rule",
     "schema": "schema",
+    "server": "server",
     "init": "init",
     "normalize-recompute": "normalize",
     "migrate": "migrate",
@@ -26,7 +27,7 @@ COMMANDS = {
 # Task (its title is the text "cli.task.NAME") and the commands for it, as the help lists them.
 TASKS = {
     "check": ("check", "lint", "rule", "help"),
-    "write": ("init", "schema", "migrate", "normalize-recompute"),
+    "write": ("init", "schema", "server", "migrate", "normalize-recompute"),
     "memory": ("dryrun", "fit", "memory", "runs"),
     "speed": ("metrics", "profile"),
 }

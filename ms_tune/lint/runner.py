@@ -270,10 +270,10 @@ def check_file(target: LintTarget, run: LintRun) -> FileReport | Skipped | MsTun
         return file.report() if run.request.fix is None else file.fix(unsafe=run.request.fix == "unsafe")
     except Exception as raised:  # noqa: BLE001 - one file must not hide the findings in others
         error = error_of_file(raised, path)
-        other = isinstance(error, ConfigError) and error.path == target.path and not target.named
-        if not other or isinstance(error, DefectError) or looks_like_a_config(target.path):
+        other = isinstance(error, ConfigError) and error.path == path and not target.named
+        if not other or isinstance(error, DefectError) or looks_like_a_config(path, run.request.stdin):
             return error
-        return Skipped(target.path, msg("lint.skipped.unreadable", reason=error.message))
+        return Skipped(path, msg("lint.skipped.unreadable", reason=error.message))
 
 
 def is_code(path: Path) -> bool:
@@ -380,13 +380,13 @@ def _not_followed(file: Path, what: str, error: ConfigError) -> Message:
     return msg(f"lint.{what}", file=file, where=where, reason=error.message)
 
 
-def looks_like_a_config(path: Path) -> bool:
-    """Return whether a file that is not valid YAML has a section of a training config."""
+def looks_like_a_config(path: Path, content: bytes | None = None) -> bool:
+    """Return whether a file (or its ``content``) that is not valid YAML has a section of a training config."""
     try:
-        start = read_bytes(path, 1024**2).decode("utf-8", "replace")
+        start = read_bytes(path, 1024**2) if content is None else content[: 1024**2]
     except OSError:
         return True
-    return any(line.startswith(_CONFIG_LINES) for line in start.splitlines())
+    return any(line.startswith(_CONFIG_LINES) for line in start.decode("utf-8", "replace").splitlines())
 
 
 class CheckedFile(Record):

@@ -46,7 +46,8 @@ def _change_sentence(difference: MemoryDifference, console: Console) -> str:
     return console.text("check.base.and", reason=text, what=what)
 
 
-def _memory_sentence(overview: Overview) -> Message:
+def memory_sentence(overview: Overview) -> Message:
+    """Return the verdict about memory, simulated or estimated, or why there is none."""
     worst = overview.worst
     if worst is not None:
         return worst.verdict.sentence_about(worst.stage)
@@ -91,7 +92,7 @@ def write_overviews(
 
 
 def _verdict_line(overview: Overview, console: Console) -> str:
-    return console.text("verdict.line.verdict", sentence=console.say(_memory_sentence(overview)))
+    return console.text("verdict.line.verdict", sentence=console.say(memory_sentence(overview)))
 
 
 def _write_table(overviews: Sequence[Overview], console: Console) -> None:
@@ -275,7 +276,7 @@ def _annotated_memory(one: Overview, console: Console) -> Iterator[str]:
         if found.is_short:
             return
     if one.is_over:
-        yield format_annotation("error", _file_line(one.path, 1), _TITLE, console.say(_memory_sentence(one)))
+        yield format_annotation("error", _file_line(one.path, 1), _TITLE, console.say(memory_sentence(one)))
 
 
 def _annotated_matters(one: Overview, console: Console) -> Iterator[str]:
@@ -303,7 +304,7 @@ def _overview_json(one: Overview, console: Console) -> dict[str, object]:
         **one.subject._asdict(),
         "assumptions": one.assumptions and _assumptions_json(one.assumptions),
         "sizes": one.sizes and one.sizes._asdict(),
-        "memory": _memory_sentence(one),
+        "memory": memory_sentence(one),
         "estimate": one.estimate and _estimate_json(one.estimate),
         "estimated_as": one.estimated_as or None,
         "stages": [_stage_json(stage.stage, stage.verdict) for stage in one.stages],

@@ -234,6 +234,15 @@ def _heat_map(layers: Sequence[LayerSpec], console: Console, width: int) -> list
     return [console.text(title), *lines]
 
 
+def stages_sentence(plan: LayerPlan, console: Console) -> str:
+    """Return how many layers of each stage are recomputed, all or part of their operators, in one sentence."""
+    total = Counter([layer.stage for layer in plan.layers])
+    idle = (RecomputeMode.NONE, RecomputeMode.SWAP)
+    hits = Counter([layer.stage for layer in plan.layers if layer.recompute not in idle])
+    counts = " ".join([f"{hits[stage]}/{total[stage]}" for stage in sorted(total)])
+    return console.text("server.layers", layers=len(plan.layers), counts=counts)
+
+
 _QUOTE = "'"
 _COMPARED = attrgetter("plan.stage", "plan.chunk", "agrees", "known", "planned", "logged")
 _MOST_SHOWN = 1000  # characters of a value
