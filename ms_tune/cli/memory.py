@@ -17,7 +17,7 @@ from ms_tune.extras import need
 from ms_tune.readers.dry_run import is_dry_run_json
 from ms_tune.readers.folder import find_trace, is_dry_run
 from ms_tune.readers.lines import has_logs
-from ms_tune.readers.plain_pickle import is_snapshot
+from ms_tune.readers.plain_pickle import find_snapshots, is_snapshot
 from ms_tune.report.console import Console
 from ms_tune.text import Language, msg, render
 
@@ -28,6 +28,7 @@ _ONLY_TRACES = (
     "chip",
     "device_memory",
     "reserve",
+    "reserve_from",
     "remove",
     "shard",
     "parts",
@@ -69,6 +70,7 @@ def build_parser(language: Language) -> Parser:
     parser.option("logs", "memory.help.path", type=Path, metavar="RUN", nargs="+")
     _add_rank_arguments(parser)
     add_device_arguments(parser)
+    parser.option("--reserve-from", "memory.help.reserve-from", type=Path, metavar="FILE")
     parser.option("--at", "memory.help.at", type=parser.natural, metavar="TICK")
     parser.option("--top", "memory.help.top", type=parser.count, metavar="N")
     parser.file("--html", "memory.help.html")
@@ -96,7 +98,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         return _run_with_numpy("run", "log", arguments, console)
     if len(arguments.logs) > 1:
         raise UsageError(msg("oom.only-logs"))
-    if is_snapshot(path):
+    if is_snapshot(path) or _has_snapshots(path):
         return _run_for_snapshots("", arguments, console)
     if arguments.device is not None:
         raise UsageError(msg("snapshot.only-snapshots", option="--device"))
@@ -105,22 +107,37 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     return _run_with_numpy("run", "", arguments, console)
 
 
+def _has_snapshots(path: Path) -> bool:
+    # Return whether a path is a folder of snapshots, one for each rank, without a trace.
+    try:
+        return path.is_dir() and bool(find_snapshots(path)) and not find_trace(path)
+    except NoTraceError:
+        return True
+
+
 def _has_logs(path: Path) -> bool:
-    # Return whether a path is a log, or a folder of logs without a trace.
+    # Return whether a path is a log, or a folder of logs without a trace or snapshots.
     if not path.is_dir():
-        named = path.name.lower().endswith((".csv", ".csv.gz")) or is_dry_run_json(path)
-        return path.is_file() and not named and not is_snapshot(path)
+        return _is_log(path)
     try:
         find_trace(path)
     except NoTraceError:
-        return has_logs(path)
+        return has_logs(path) and not find_snapshots(path)
     return False
+
+
+def _is_log(path: Path) -> bool:
+    named = path.name.lower().endswith((".csv", ".csv.gz")) or is_dry_run_json(path)
+    return path.is_file() and not named and not is_snapshot(path)
 
 
 def _run_for_snapshots(name: str, arguments: Namespace, console: Console) -> ExitCode:
     if getattr(arguments, "html", None):
         new_file(arguments.html, force=arguments.force)
+    path: Path | None = getattr(arguments, "path", None)
     for option in _ONLY_TRACES:
+        if option == "rank" and path is not None and path.is_dir():
+            continue
         if getattr(arguments, option, None) not in (None, [], False):
             raise UsageError(msg("snapshot.only-traces", option="--" + option.replace("_", "-")))
     return _run_with_numpy("snapshot", name, arguments, console)
@@ -162,6 +179,8 @@ def _run_diff(arguments: Namespace, console: Console) -> ExitCode:
         if not all(is_snapshot(path) or is_dry_run(path) for path in paths):
             raise UsageError(msg("snapshot.two-kinds"))
         return _run_for_snapshots("diff", arguments, console)
+    if is_dry_run(paths[0]) and _is_log(paths[1]):
+        return _run_with_numpy("snapshot", "calibrate", arguments, console)
     new_file(arguments.html, force=arguments.force)
     return _run_with_numpy("run", "diff", arguments, console)
 

@@ -7,17 +7,20 @@ from argparse import Namespace
 from ms_tune.cli.device import exit_code
 from ms_tune.cli.output import LONG, ProgressLine, file_to_write, write_text_file
 from ms_tune.diagnostics import Severity
-from ms_tune.errors import ExitCode, UsageError
+from ms_tune.errors import ExitCode, TraceError, UsageError
 from ms_tune.footprint.report import MemoryRequest, analyse_memory
 from ms_tune.footprint.result import MemoryReport
 from ms_tune.memory.diff import compare_reports
 from ms_tune.memory.what_if import WhatIfRequest, replay_run
+from ms_tune.readers.folder import is_dry_run
+from ms_tune.readers.lines import read_json
 from ms_tune.readers.oom_log import read_memory_failures
 from ms_tune.report import memory_json, memory_text, what_if_text
 from ms_tune.report.console import Console
 from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot
 from ms_tune.report.memory_html import report_html
 from ms_tune.text import msg
+from ms_tune.units import GIB, MIB
 
 _ROWS = 10  # default table length
 
@@ -29,6 +32,7 @@ def _show_trace(arguments: Namespace, console: Console) -> ExitCode:
         chip=arguments.chip,
         device_bytes=arguments.device_memory,
         reserve_bytes=arguments.reserve,
+        measured_bytes=_read_rest(arguments),
     )
     with ProgressLine(console, LONG) as progress:
         report = analyse_memory(arguments.path, request, progress.read)
@@ -37,6 +41,21 @@ def _show_trace(arguments: Namespace, console: Console) -> ExitCode:
     found = [finding for finding in report.all_findings if finding.severity is Severity.ERROR]
     code = exit_code([rank.verdict for rank in report.ranks], arguments)
     return ExitCode.FINDINGS if found and code is ExitCode.OK else code
+
+
+def _read_rest(arguments: Namespace) -> int | None:
+    # The bytes that a run reserved beyond its dry-run, as `memory diff --json` wrote them.
+    path = arguments.reserve_from
+    if path is None:
+        return None
+    if not is_dry_run(arguments.path):
+        raise UsageError(msg("memory.reserve-from.only-dry-runs"))
+    wrong = msg("memory.reserve-from.other")
+    content = read_json(path, MIB * 64, wrong, "trace.dry-run.not-json")
+    rest = content.get("rest_bytes") if isinstance(content, dict) else None
+    if type(rest) is not int or abs(rest) > 1024 * GIB:
+        raise TraceError(wrong, msg("memory.reserve-from.hint"), path=path)
+    return rest
 
 
 def _show_failures(arguments: Namespace, console: Console) -> ExitCode:

@@ -121,6 +121,7 @@ def collect_dry_run_terms(placed: PlacedTensors, report: DryRunReport | None, as
         communicators=None if report is None else len(degrees) + (report.ranks > 1),
         counted=False,
         reserve_bytes=asked.reserve_bytes or 0,
+        measured_bytes=asked.measured_bytes,
     )
     doubt = msg("trace.dry-run.failed", reason=report.failure) if report is not None and report.failure else None
     if not placed.settings.padding and not asked.names_device:

@@ -196,11 +196,13 @@ class JudgedRequest:
         chip: The device's name.
         device_bytes: The device's memory as sold.
         reserve_bytes: Memory to reserve in addition to the known needs; None for that of the run.
+        measured_bytes: Bytes that a run of the same job reserved beyond its dry-run; None if not measured.
     """
 
     chip: str | None = None
     device_bytes: int | None = None
     reserve_bytes: int | None = None
+    measured_bytes: int | None = None
 
     @property
     def names_device(self) -> bool:

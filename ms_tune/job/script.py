@@ -2,7 +2,8 @@
 
 A job of MindFormers consists of the config, command-line overrides and the number of processes. ``run_mindformer.py`` (1.6 to
 2.1) reads ``--config``, then ``--options a.b=c``, then a few arguments that are keys of the config themselves.
-``scripts/msrun_launcher.sh`` takes the whole command as one word, then the number of processes.
+``scripts/msrun_launcher.sh`` takes the whole command as one word, then the number of processes. HyperParallel's Trainer takes
+the config as its first word, then ``--a.b=value`` (``config/manager.py`` at 643fe63c).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.query import release_for
 from ms_tune.job.checkout import Checkout
-from ms_tune.job.detect import find_repository
+from ms_tune.job.detect import find_repository, recognise
 from ms_tune.source.shell.commands import Started
 from ms_tune.source.shell.read import (
     MAX_BYTES,
@@ -128,7 +129,7 @@ def _job(  # noqa: PLR0913, PLR0917 - the parts of a command
 ) -> TrainingJob | None:
     given = dict(_options(words))
     if "config" not in given:
-        return None
+        return _job_of_trainer(script, started, words, given, processes) if isinstance(started, Launch) else None
     text, word = given["config"][0]
     if not text.endswith((".yaml", ".yml")) and _UNKNOWN not in text:
         return None
@@ -143,6 +144,25 @@ def _job(  # noqa: PLR0913, PLR0917 - the parts of a command
         unknown = text  # not even its folder or its program is here: the script is separate from its repository
     overrides = dict(_overrides(given))
     return TrainingJob(script, word, path, unknown or unsure, processes, overrides, started.environment, started.place)
+
+
+def _job_of_trainer(
+    script: File,
+    started: Launch,
+    words: Sequence[tuple[str, Argument]],
+    given: Mapping[str, list[tuple[str, Argument]]],
+    processes: int | None,
+) -> TrainingJob | None:
+    # The job of HyperParallel's Trainer; None for another program that takes a YAML.
+    text, word = words[0] if words else ("", None)
+    path = find_above(script.path, text) if text.endswith((".yaml", ".yml")) else None
+    if word is None or path is None:
+        return None
+    values = ((name, *found[0]) for name, found in given.items() if "." in name and _UNKNOWN not in found[0][0])
+    overrides = {tuple(name.split(".")): (_value(value), given_as) for name, value, given_as in values}
+    job = TrainingJob(script, word, path, "", processes, overrides, started.environment, started.place)
+    source = job.source()
+    return job if source is not None and recognise(source.data).dialect is Dialect.HYPER_PARALLEL else None
 
 
 def _options(words: Sequence[tuple[str, Argument]]) -> Iterator[tuple[str, list[tuple[str, Argument]]]]:
@@ -203,7 +223,7 @@ class ScriptJob:
     @cached_property
     def config_jobs(self) -> tuple[TrainingJob, ...]:
         """Return the jobs that it starts with configs."""
-        if "--config" not in self.text:
+        if "--config" not in self.text and ".y" not in self.text:
             return ()
         found = self.launches
         jobs = [_of_launch(found.file, one) for one in found.launches]

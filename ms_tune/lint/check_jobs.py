@@ -10,7 +10,10 @@ from math import prod
 
 from ms_tune.diagnostics import Location
 from ms_tune.dialects.check_context import CheckContext, Violation
+from ms_tune.dialects.hyper_parallel.read import TARGET, declared_fields
 from ms_tune.enums import Dialect
+from ms_tune.errors import closest
+from ms_tune.job import Job
 from ms_tune.job.detect import recognise
 from ms_tune.job.script import TrainingJob
 from ms_tune.lint.environment.settings import EnvironmentSource
@@ -77,19 +80,67 @@ def swap_without_lazy_inline(context: CheckContext) -> Iterator[Violation]:
             yield Violation((), params={"variable": _LAZY, "file": source.path.name}, span=_span(context, job.place))
 
 
+def find_uneven_ranks(context: CheckContext) -> Iterator[Violation]:
+    """Report numbers of ranks that HyperParallel's Trainer cannot divide (``parallelism.py`` at 3c464416, ``base.py`` at 0016d837)."""
+    for job, source, _ in _read(context, Dialect.HYPER_PARALLEL):
+        names = {name: f"accelerator.{name}_size" for name in ("tp", "cp", "pp", "ep")}
+        names |= {name: f"fsdp_config.{name}" for name in ("dp_shard_size", "edp_shard_size")}
+        names |= {"batch": "training.global_batch_size", "micro": "training.micro_batch_size"}
+        sizes = {name: job.value(source, key, 8 if name == "batch" else 1) for name, key in names.items()}
+        if job.processes is None or not all(type(size) is int for size in sizes.values()):
+            continue
+        size = {name: max(int(str(size)), 1) for name, size in sizes.items()}
+        model = size["tp"] * size["cp"] * size["pp"]
+        data = job.processes // model
+        experts = data * size["cp"] * size["tp"]
+        divisions = (
+            (job.processes, model, "world_size", "tp_size x cp_size x pp_size"),
+            (experts, size["ep"], "dp x cp_size x tp_size", "ep_size"),
+            (data * size["cp"], size["dp_shard_size"], "dp x cp_size", "dp_shard_size"),
+            (
+                experts // size["ep"],
+                size["edp_shard_size"] if size["ep"] > 1 else 1,
+                "dp x cp x tp / ep",
+                "edp_shard_size",
+            ),
+            (size["batch"], size["micro"] * data, "global_batch_size", "micro_batch_size x dp"),
+        )
+        for whole, part, what, by in divisions:
+            if whole % part:
+                params = {"processes": job.processes, "what": what, "whole": whole, "by": by, "part": part}
+                yield Violation((), params={**params, "file": source.path.name}, span=_span(context, job.place))
+                break  # the Trainer stops at the first
+
+
+def find_refused_arguments(context: CheckContext) -> Iterator[Violation]:
+    """Report arguments that HyperParallel's Trainer refuses: ``--a.b value``, or no field (``config/manager.py`` at 643fe63c)."""
+    for job, source, _ in _read(context, Dialect.HYPER_PARALLEL):
+        tables = declared_fields(Job(source))
+        for path, (_, word) in job.overrides.items():
+            section, name = tables.sections.get(path[:-1], {}), ".".join(path)
+            is_open = path[:-1] in tables.open_sections or source.get((*path[:-1], TARGET)) is not None
+            span, similar = _word(context, job, word), closest(path[-1], section)
+            if not "".join(piece.text for piece in word.pieces).startswith("--"):
+                yield Violation((), "space", {"name": name}, span=span)
+            elif section and not is_open and path[-1] not in section:
+                params = {"name": name, "similar": ".".join((*path[:-1], similar)) if similar else ""}
+                message = "similar" if similar else "default"
+                yield Violation((), message, params, span=span, is_certain=tables.is_certain)
+
+
 def _jobs(context: CheckContext) -> tuple[TrainingJob, ...]:
     source = context.source
     return source.script.config_jobs if isinstance(source, EnvironmentSource) and source.script is not None else ()
 
 
-def _read(context: CheckContext) -> Iterator[tuple[TrainingJob, SourceFile, Dialect]]:
-    """Yield the jobs whose config can be read and belongs to MindFormers; skip configs that build on others."""
+def _read(context: CheckContext, *dialects: Dialect) -> Iterator[tuple[TrainingJob, SourceFile, Dialect]]:
+    """Yield the jobs whose config can be read and is of one of the dialects (default: MindFormers); skip those that build on others."""
     for job in _jobs(context):
         source = job.source()
         if source is None or "base_config" in source.data:
             continue
         dialect = recognise(source.data).dialect
-        if dialect in (Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE):
+        if dialect in (dialects or (Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE)):
             yield job, source, dialect
 
 

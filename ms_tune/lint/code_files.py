@@ -20,6 +20,7 @@ from ms_tune.errors import UnsupportedError
 from ms_tune.facts.query import Release, default_release, release_for
 from ms_tune.job import Job
 from ms_tune.job.checkout import Checkout
+from ms_tune.job.detect import recognise
 from ms_tune.job.script import ScriptJob
 from ms_tune.lint.checklist import Check, built_in, built_in_code
 from ms_tune.lint.engine import job_of, run_checks
@@ -50,6 +51,7 @@ _ENV_FILE = ".env"
 _OF_ANY_SCRIPT = (
     *("script-not-readable", "program-unknown"),
     *("environment-variable-misspelt", "environment-value-out-of-range"),
+    *("ranks-that-the-trainer-cannot-divide", "argument-that-the-trainer-refuses"),
 )
 # Checks of variables that checks of Python code report themselves.
 _REPORTED_IN_CODE = frozenset(("setting-without-colon", "memory-tracker-on"))
@@ -143,9 +145,12 @@ def _load_script(path: Path, text: str, *, named: bool, version: str | None) -> 
     )
     if script.launches.launches and starts_pytorch(script.launches):
         is_foreign = script.checkout is None or script.checkout.framework is None  # those of a framework are its users'
-        if is_foreign and not has_programs:
+        if is_foreign and not has_programs and not script.config_jobs:
             return msg("lint.pytorch-script")
         checks = tuple(check for check in checks if check.name in _OF_ANY_SCRIPT)
+        trainer = next((job.source() for job in script.config_jobs), None)
+        if trainer is not None and recognise(trainer.data).dialect is Dialect.HYPER_PARALLEL:
+            return _code_of(source, checks)._replace(release=Job(trainer).release)
     is_ours = named or has_programs or _sets_known(environment)
     if is_ours or any(one.launcher.name == "msrun" for one in script.launches.launches):
         return _with_programs(_code_of(source, checks), script, version)

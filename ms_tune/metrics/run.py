@@ -40,13 +40,12 @@ from ms_tune.metrics.result import (
     StepCurve,
 )
 from ms_tune.readers.lines import ByteCounter, find_logs
-from ms_tune.readers.logged_steps import LoggedMemory, LoggedTraining, RankSteps, TrainingLog
+from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, TrainingLog
 from ms_tune.readers.step_lines import StepForm, form_of_pattern
 from ms_tune.readers.step_tables import is_event_folder
 from ms_tune.readers.training_log import read_training_log
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
-from ms_tune.units import GIB
 
 _POINTS = 500
 _TRAINERS_FILES = (
@@ -241,7 +240,7 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs)
         figures=tuple(figures),
         counted_otherwise=_other_conventions(given.job, convention, figures),
         losses=(losses[0], losses[-1]) if losses else None,
-        memory=tuple(run.memory[rank] for rank in sorted(run.memory)) or _logged_memory(steps),
+        memory=tuple(run.memory[rank] for rank in sorted(run.memory)) or steps.memory,
         health=tuple(check_health(run, _choose_watched_rank(run, steps), times)),
         about_steps=tuple(check_run(run, steps, times)),
         impossible=tuple(find_impossible_figures(steps.form, inputs, rate, fastest, ascend=ascend)),
@@ -250,15 +249,6 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs)
         curve=_thin_curve(steps, {one.step for one in times.outliers}),
         ordered=tuple(sorted(time for time in steps.seconds[1:] if time > 0)),
     )
-
-
-def _logged_memory(steps: RankSteps) -> tuple[LoggedMemory, ...]:
-    # Trainers say GB and mean 2^30 bytes.
-    allocated, reserved = (
-        round(max((size for size in column if size > 0), default=0.0) * GIB)
-        for column in (steps.allocated, steps.reserved)
-    )
-    return (LoggedMemory(steps.rank or 0, 0, allocated, 0, reserved),) if allocated or reserved else ()
 
 
 def _mean_of_whole_run(run: LoggedTraining) -> float | None:

@@ -20,7 +20,7 @@ from ms_tune.readers.lines import read_json
 from ms_tune.readers.step_lines import MOST_SECONDS, StepForm, table_form
 from ms_tune.records import Record
 from ms_tune.text import msg
-from ms_tune.units import MIB
+from ms_tune.units import GIB, MIB
 
 NOT_LOGGED = math.nan
 BASELINE = table_form("baseline", ascend=True)
@@ -90,6 +90,15 @@ class RankSteps:
 
     def __len__(self) -> int:
         return len(self.number)
+
+    @property
+    def memory(self) -> tuple[LoggedMemory, ...]:
+        """Return the largest figures of the steps; empty without any. Trainers write GB for 2^30 bytes."""
+        allocated, reserved = (
+            round(max((size for size in column if size > 0), default=0.0) * GIB)
+            for column in (self.allocated, self.reserved)
+        )
+        return (LoggedMemory(self.rank or 0, 0, allocated, 0, reserved),) if allocated or reserved else ()
 
     def extend(self, columns: Mapping[str, Sequence[float]], count: int) -> None:
         """Append ``count`` steps; columns that are not given are unknown."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import pickle
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ _MOST_TEXT = 1000
 _SMALL, _MOST_RATIO = 4 * MIB, 100  # unpacked bytes of any file, and by packed byte: real snapshots have up to 20
 _PICKLE = b"\x80"
 _PACKED_PICKLES = (_PICKLE, b"(", b"}", b"]")  # first bytes of pickles, also of protocols 0 and 1, but not of logs
+_RANK_IN_NAME = re.compile(r"rank[_-]?(\d{1,6})|[_-](\d{1,6})\.(?:pickle|pkl)(?:\.gz)?$", re.IGNORECASE)
 _SUFFIXES = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz")
 
 
@@ -49,6 +51,16 @@ def is_snapshot(path: Path) -> bool:
     except (OSError, EOFError, zlib.error):
         return False
     return head[:1] == _PICKLE
+
+
+def find_snapshots(folder: Path) -> dict[int, Path]:
+    """Return the newest snapshot of each rank in a folder: the last by its name, which has the rank and mostly the time.
+
+    HyperParallel's are ``snapshot_<time>_<rank>.pickle`` (``runtime/memory_profiler.py`` at 55b52225), torchtitan's
+    ``rank<r>_memory_snapshot.pickle``.
+    """
+    named = ((path, _RANK_IN_NAME.search(path.name)) for path in sorted(folder.iterdir()) if is_snapshot(path))
+    return {int(found[1] or found[2]): path for path, found in named if found is not None}
 
 
 def read_plain(path: Path, read: Callable[[object, int], Result]) -> Result:

@@ -11,7 +11,15 @@ from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.remedies import ContentBytes, PeakMoment
 from ms_tune.footprint.result import MemoryReport, RankReport
 from ms_tune.footprint.torch_blocks import StepGrowth
-from ms_tune.footprint.torch_report import CodeLocation, LineChange, Survivors, TorchRemedy, TorchReport
+from ms_tune.footprint.torch_report import (
+    Calibration,
+    CodeLocation,
+    LineChange,
+    RankPeaks,
+    Survivors,
+    TorchRemedy,
+    TorchReport,
+)
 from ms_tune.memory.diff import Comparison, RankComparison
 from ms_tune.memory.what_if import TorchWhatIf, WhatIfReport
 from ms_tune.pools.settings import Inferred
@@ -328,8 +336,10 @@ def _causes_json(report: WhatIfReport) -> dict[str, object] | None:
     }
 
 
-def snapshot_json(report: TorchReport, remedies: Sequence[TorchRemedy], top: int) -> dict[str, object]:
-    """Return the object of ``ms-tune memory SNAPSHOT --json``."""
+def snapshot_json(
+    report: TorchReport, remedies: Sequence[TorchRemedy], top: int, ranks: Sequence[RankPeaks] = ()
+) -> dict[str, object]:
+    """Return the object of ``ms-tune memory SNAPSHOT --json``; of a folder with the peaks of all its ranks."""
     fragments = [cause for cause in report.causes if cause.fragments]
     largest = sorted(report.causes, key=lambda cause: (-cause.taken_bytes, cause.event))
     return {
@@ -356,6 +366,11 @@ def snapshot_json(report: TorchReport, remedies: Sequence[TorchRemedy], top: int
         "growths_by_fragments_bytes": sum(cause.taken_bytes for cause in fragments),
         "largest_growths": [record_json(cause, *_CAUSE) for cause in largest[:top]],
         "out_of_memory": report.shortages[:top],
+        "ranks": [
+            record_json(one, "rank", "path", "peak_bytes", "reserved_peak_bytes", "is_exact")
+            | {"error": one.error.message if one.error else None}
+            for one in ranks
+        ],
     }
 
 
@@ -405,7 +420,15 @@ def _torch_outcome_json(outcome: TorchOutcome) -> dict[str, object]:
     }
 
 
-def torch_comparison_json(before: TorchReport, after: TorchReport, changes: Sequence[LineChange]) -> dict[str, object]:
+def calibration_json(found: Calibration, dry_run: Path, log: Path) -> dict[str, object]:
+    """Return the object of ``ms-tune memory diff --json`` for a dry-run and a training log."""
+    names = ("logical_bytes", "replayed_bytes", "measured_bytes", "rest_bytes")
+    return {"version": VERSION, "kind": "dry-run-diff", "before": dry_run, "after": log, **record_json(found, *names)}
+
+
+def torch_comparison_json(
+    before: TorchReport, after: TorchReport, changes: Sequence[LineChange], found: Calibration | None
+) -> dict[str, object]:
     """Return the object of ``ms-tune memory diff --json`` for two snapshots."""
     names = ("before_recording", "before_bytes", "after_bytes", "change_bytes")
     return {
@@ -414,6 +437,7 @@ def torch_comparison_json(before: TorchReport, after: TorchReport, changes: Sequ
         "before": _compared_json(before),
         "after": _compared_json(after),
         "changes": [_line_json(change, *names) for change in changes],
+        "rest_bytes": found.rest_bytes if found else None,
     }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shlex import join
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.footprint.torch_report import CodeLocation, LineChange, TorchRemedy, TorchReport
+from ms_tune.footprint.torch_report import Calibration, CodeLocation, LineChange, RankPeaks, TorchRemedy, TorchReport
 from ms_tune.memory.what_if import TorchWhatIf
 from ms_tune.pools.torch_replay import Cache, TorchOutcome
 from ms_tune.pools.torch_space import TorchSettings
@@ -45,6 +47,36 @@ def show_report(
         console.write(console.say(finding.message))
     name = "next" if report.refused_because is None else "no-next"
     console.write_raw(console.text(f"snapshot.show.{name}", path=report.snapshot.path))
+
+
+def show_ranks(ranks: Sequence[RankPeaks], console: Console) -> None:
+    """Show the ranks of a folder, the worst first and equal ones once, and those whose snapshot cannot be read."""
+    equal: dict[tuple[str, ...], list[int]] = {}
+    for one in sorted(ranks, key=lambda one: -max(one.peak_bytes, one.reserved_peak_bytes or 0)):
+        if one.error is None:
+            held = "-" if one.reserved_peak_bytes is None else size_text(one.reserved_peak_bytes)
+            equal.setdefault((size_text(one.peak_bytes), held), []).append(one.rank)
+    if equal:
+        console.write_section("memory.show.ranks")
+        rows = [[", ".join(map(str, sorted(numbers))), *row] for row, numbers in equal.items()]
+        show_table(console, ["rank", "peak", "reserved"], rows)
+    for one in ranks:
+        if one.error is not None:
+            console.write_text("snapshot.show.unreadable", path=one.path, reason=one.error.message)
+    if ranks:
+        console.write_section("snapshot.show.worst", rank=next(iter(equal.values()))[0])
+
+
+def show_calibration(found: Calibration, dry_run: Path, run: Path, console: Console, *, quiet: bool) -> None:
+    """Show the bytes that a run reserved beyond its dry-run, and how to reserve them in later verdicts."""
+    more, measured = size_text(abs(found.rest_bytes)), size_text(found.measured_bytes)
+    console.write_text(f"snapshot.diff.{'rest' if found.rest_bytes >= 0 else 'less'}", size=more, measured=measured)
+    if not quiet:
+        sizes = {"logical": size_text(found.logical_bytes), "replayed": size_text(found.replayed_bytes)}
+        console.write_text("snapshot.diff.dry-run", **sizes)
+        keep = join(("ms-tune", "memory", "diff", str(dry_run), str(run), "--json"))
+        console.write_text("snapshot.diff.keep", command=f"{keep} > rest.json")
+        console.write("")
 
 
 def _show_figures(report: TorchReport, console: Console) -> None:

@@ -80,6 +80,7 @@ class UntracedNeeds(Record):
     buffer_mib: int | None = None  # `HCCL_BUFFSIZE`, if it is set
     reserve_bytes: int = 0  # reserve requested by the user
     torch: bool = False  # a trace of PyTorch's tensors, without workspaces
+    measured_bytes: int | None = None  # reserved in a run beyond its trace, workspaces included; None if not measured
 
     def with_groups(self, groups: Mapping[str, int] | None) -> UntracedNeeds:
         """Return a copy with these communicators: ranks by name, 0 where unknown; None if nothing is known."""
@@ -196,7 +197,9 @@ def reserve_of(outside: UntracedNeeds, limit: Limit) -> tuple[ReserveItem, ...]:
     items = []
     if outside.simulated:
         items.append(_communication_item(outside, limit))
-    if outside.simulated and not outside.workspaces_traced:
+    if outside.measured_bytes is not None:
+        items.append(ReserveItem("measured", max(outside.measured_bytes, 0), msg("verdict.reserve.measured")))
+    elif outside.simulated and not outside.workspaces_traced:
         why = msg("verdict.reserve.workspaces.torch" if outside.torch else "verdict.reserve.workspaces")
         items.append(ReserveItem("workspaces", workspace_bytes(torch=outside.torch), why))
     if outside.torch:

@@ -253,3 +253,49 @@ def test_such_a_file_is_never_sent_to_another_dialect(tmp_path: Path, capsys: py
         assert "HyperParallel runs on PyTorch" in capsys.readouterr().err
     assert main(["check", "--lang", "en", file]) == 0
     assert "the CSV of HyperParallel's dry-run" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ranks_are_divided_as_the_trainer_divides_them(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 - not for secrets
+    tp, cp, pp, ep, shard, micro, batch = (rng.choice((1, 1, 2, 3, 4)) for _ in range(7))
+    batch, world = batch * 8, rng.choice((4, 8, 12, 16, 24))
+    data = {
+        "model": {"_target_": "hyper_parallel.models.A"},
+        "optimizer": {"_target_": "hyper_parallel.components.optim.AdamW"},
+        "training": {"train_iters": 9, "global_batch_size": batch, "micro_batch_size": micro},
+        "accelerator": {"cp_size": cp, "pp_size": pp, "ep_size": ep},
+        "fsdp_config": {"dp_shard_size": shard},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(data))
+    script = tmp_path / "run.sh"
+    script.write_text(
+        f"torchrun --nproc_per_node={world} --module examples.train_text job.yaml --accelerator.tp_size={tp}\n"
+    )
+    meshes = [
+        dp
+        for dp in range(1, world + 1)
+        if dp * cp * pp * tp == world
+        and any(shard * replicas == dp * cp for replicas in range(1, world + 1))
+        and any(ep * others == dp * cp * tp for others in range(1, world + 1))
+        and any(micro * dp * steps == batch for steps in range(1, batch + 1))
+    ]
+    found = [one.id for one in lint_files(script).files[0].findings]
+    assert ("MST844" in found) == (not meshes)
+    assert not {"MST001", "MST845"} & set(found)
+
+
+def test_arguments_that_the_trainer_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "G4.yaml").write_text(yaml.safe_dump(EXAMPLES["G4"], sort_keys=False))
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "torchrun --nproc_per_node=$N --module examples.train_text G4.yaml --training.train_iter=3 --accelerator.tp_size 2\n"
+    )
+    (report,) = lint_files(script).files
+    assert [str(one.message) for one in report.findings if one.id == "MST845"] == [
+        "training.train_iter does not exist; did you mean training.train_iters?",
+        "--accelerator.tp_size and its value must be one word, with = between them",
+    ]
+    assert report.release.framework == "HyperParallel"
+    assert main(["check", "--lang", "en", str(script)]) == 1
+    assert "hyper-parallel (HyperParallel G4)" in " ".join(capsys.readouterr().out.split())

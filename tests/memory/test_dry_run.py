@@ -187,6 +187,38 @@ def test_compared_with_a_recording_of_the_job(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
+    ("line", "most"),
+    [
+        ("step=2 epoch=0 memory/device_max_reserved_gb=4.125 performance/step_time=0.5", 4.125 * 2**30),
+        ("Memory usage step=2 global_rank=0 tp_rank=0 dp_rank=0 max_memory_reserved=777 max_memory_allocated=5", 777),
+    ],
+)
+def test_the_rest_of_a_logged_run_is_the_reserve_of_later_verdicts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, most: float
+) -> None:
+    log, rest, file = tmp_path / "train.log", tmp_path / "rest.json", str(EXAMPLES / "rank_0")
+    log.write_text(f"step=1 epoch=0 performance/step_time=0.5 training/total_loss=11.2\n{line}\n")
+    main(["memory", "diff", "--json", file, str(log)])
+    rest.write_text(capsys.readouterr().out)
+    found = json.loads(rest.read_text())
+    main(["memory", "what-if", "--json", file])
+    replayed = json.loads(capsys.readouterr().out)["outcomes"][0]["reserved_peak_bytes"]
+    assert (found["replayed_bytes"], found["rest_bytes"]) == (replayed, int(most) - replayed)
+    main(["memory", "--json", file, "--reserve-from", str(rest)])
+    reserve = json.loads(capsys.readouterr().out)["reserve"]
+    assert reserve["measured"] == max(found["rest_bytes"], 0)
+    assert "workspaces" not in reserve
+    assert main(["memory", "diff", "--lang", "en", file, str(log)]) == 1
+    assert ("more" if most > replayed else "less") + " than its dry-run" in " ".join(capsys.readouterr().out.split())
+    log.write_text(log.read_text().replace("reserved", "other"))
+    assert main(["memory", "diff", file, str(log)]) == 2
+    rest.write_text('{"rest_bytes": "much"}')
+    assert main(["memory", file, "--reserve-from", str(rest)]) == 2
+    assert main(["memory", str(log), "--reserve-from", str(rest)]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         ({"status": "error", "stage": "step", "error": {"type": "ValueError", "message": "no"}}, "no rows"),

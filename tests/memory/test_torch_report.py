@@ -27,6 +27,25 @@ def saved(program: Program, path: Path, **changes: object) -> Path:
     return path
 
 
+@pytest.mark.parametrize("form", ["snapshot_2026-11-30-10-1{}_{}.pickle", "rank{1}_memory_snapshot_{0}.pickle"])
+def test_folder_of_ranks(tmp_path: Path, capsys: CAPTURE, form: str) -> None:
+    for time, rank, seed in ((0, 0, 9), (5, 0, 5), (5, 1, 6), (5, 3, 5)):  # the older one of rank 0 does not count
+        saved(Program(NPU, seed=seed).run(), tmp_path / form.format(time, rank))
+    alone = [run_json(capsys, tmp_path / form.format(5, rank))["reserved_peak_bytes"] for rank in (0, 1, 3)]
+    found = run_json(capsys, tmp_path)
+    assert [(one["rank"], one["reserved_peak_bytes"]) for one in found["ranks"]] == list(
+        zip((0, 1, 3), alone, strict=True)
+    )
+    assert found["reserved_peak_bytes"] == max(alone)
+    (tmp_path / form.format(5, 2)).write_text("damaged")
+    assert main(["memory", "--lang", "en", str(tmp_path)]) == 2  # the others are shown
+    out = capsys.readouterr().out
+    assert "0, 3" in out
+    assert "not read: " in out
+    assert run_json(capsys, tmp_path, "--rank", 1)["reserved_peak_bytes"] == alone[1]
+    assert main(["memory", str(tmp_path), "--rank", "9"]) == 2
+
+
 def run_json(capsys: CAPTURE, *arguments: object, code: int = 0) -> dict[str, Any]:
     assert main(["memory", *map(str, arguments), "--json"]) == code
     found: dict[str, Any] = json.loads(capsys.readouterr().out)

@@ -185,6 +185,8 @@ def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, A
         text = words[at].text
         if text is None and launcher.known and _is_program(words[at]):
             return found, at  # ``$BASE/pretrain_gpt.py``: all options before it are known
+        if text is None and launcher.known and _names_option(words[at]):
+            text = words[at].pieces[0].text  # ``--nproc_per_node=$N``: one option, whatever its value
         if text is None or not launcher.known:
             # Any number of options may be in it: the program is the next word that looks like one.
             ahead = (number for number in range(at, len(words)) if _is_program(words[number]))
@@ -201,13 +203,18 @@ def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, A
             found[name] = None
             return found, at if name == "m" else len(words)
         if equals:
-            found[name] = words[at - 1].part(text.index("=") + 1, len(text))
+            found[name] = words[at - 1].part(text.index("=") + 1, sum(len(one.text) for one in words[at - 1].pieces))
         elif name in launcher.switches or (launcher.name == "python" and name not in launcher.values):
             found[name] = None
         elif at < len(words):
             found[name] = words[at]
             at += 1
     return found, at
+
+
+def _names_option(word: Argument) -> bool:
+    first = word.pieces[0]
+    return first.unknown is None and first.text.startswith("--") and "=" in first.text
 
 
 def _after_placeholder(words: Sequence[Argument], at: int) -> int:

@@ -10,11 +10,11 @@ from ms_tune.diagnostics import Severity
 from ms_tune.dialects import LayerPlan
 from ms_tune.dryrun.prepare import LoadedConfig, limit_before, load_config
 from ms_tune.dryrun.request import DryrunRequest
-from ms_tune.enums import Dialect, SizeOrigin
+from ms_tune.enums import CHECKED_ONLY, Dialect, SizeOrigin
 from ms_tune.errors import ConfigError, MsTuneError, UnknownSizesError, UnsupportedError, UsageError
 from ms_tune.estimate.memory import Estimate, Outlook
 from ms_tune.estimate.parameters import count_parameters
-from ms_tune.facts.query import served
+from ms_tune.facts.query import load, served
 from ms_tune.fit.job import PlannedJob, read_job
 from ms_tune.job import Job, load_job
 from ms_tune.lint.result import LintReport
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
 
 _NAMES = ("model_type", "model_name", "type", "arch")
+_CHECKED_ONLY = {load("releases")[one.value]["framework"]: one for one in CHECKED_ONLY}
 _VERSIONED = ("check", "lint", "normalize-recompute")  # commands with the option --framework-version
 _SIMULATING = ("check", "dryrun", "fit")  # commands with the options of the device and --set
 
@@ -141,6 +142,18 @@ def _inspect_outdated(request: OverviewRequest, path: Path, loaded: LoadedConfig
     if is_refused and job.outdated_because is not None:  # what that release refuses says nothing about this one
         memory = memory._replace(error=UnsupportedError(job.outdated_because))
     return InspectedConfig(request, path, loaded._replace(job=later), job, None, memory, is_outdated=True)
+
+
+def describe_checked_only(path: Path, report: LintReport, request: OverviewRequest) -> Overview | None:
+    """Return the screen of a job whose files are checked but not simulated; None for another one."""
+    for one in report.files:
+        dialect = _CHECKED_ONLY.get(one.release.framework)
+        if dialect is not None:
+            screen = start_overview(path, Subject(dialect.value, release_in(report)), report)
+            because = msg("config.checked-only", framework=one.release.framework, file=one.path)
+            hint = msg("check.dry-run.hint") if dialect is Dialect.HYPER_PARALLEL else None
+            return complete_overview(screen._replace(no_estimate_because=because, no_estimate_hint=hint), request, ())
+    return None
 
 
 def start_overview(path: Path, subject: Subject, report: LintReport, plan: LayerPlan | None = None) -> Overview:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ms_tune.diagnostics import Severity
-from ms_tune.enums import CHECKED_ONLY, Dialect
 from ms_tune.errors import ConfigError, ForeignFileError
-from ms_tune.facts.query import load
 from ms_tune.job import Job, load_job, load_sections, no_model_config
 from ms_tune.job.detect import framework_of
 from ms_tune.lint.result import LintRequest
@@ -22,6 +20,7 @@ from ms_tune.workflows.check.config import (
     OverviewRequest,
     complete_overview,
     config_overview,
+    describe_checked_only,
     inspect_config,
     release_in,
     start_overview,
@@ -31,8 +30,6 @@ from ms_tune.workflows.check.result import Matter, Overview, Subject, Suggestion
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ms_tune.dryrun.task import Observer
-
-_CHECKED_ONLY = {load("releases")[one.value]["framework"]: one for one in CHECKED_ONLY}
 
 
 def check_job(
@@ -79,16 +76,13 @@ def check_job(
         raise unreadable
     for one in report.skipped:
         raise ForeignFileError(one.reason, path=path)
-    for dialect in [_CHECKED_ONLY[name] for one in report.files if (name := one.release.framework) in _CHECKED_ONLY]:
-        screen = start_overview(path, Subject(dialect.value, release_in(report)), report)
-        params = {"framework": report.files[0].release.framework, "file": path}
-        hint = msg("check.dry-run.hint") if dialect is Dialect.HYPER_PARALLEL else None
-        screen = screen._replace(no_estimate_because=msg("config.checked-only", **params), no_estimate_hint=hint)
-        return complete_overview(screen, request, ())
     if path.suffix in SCRIPTS:
         from ms_tune.workflows.check.script import check_script  # noqa: PLC0415 - shells are much to import
 
         return check_script(path, request, report, base, observer)
+    checked = describe_checked_only(path, report, request)
+    if checked is not None:
+        return checked
     if job is None:  # training code, or settings of the environment
         screen = start_overview(path, Subject(path.suffix.removeprefix("."), release_in(report)), report)
         hint = msg("check.no-job.hint")

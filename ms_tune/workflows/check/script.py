@@ -56,6 +56,7 @@ from ms_tune.workflows.check.config import (
     OverviewRequest,
     complete_overview,
     config_overview,
+    describe_checked_only,
     inspect_config,
     release_in,
     start_overview,
@@ -71,8 +72,14 @@ def check_script(
 ) -> Overview:
     """Make the screen of a launch script; the comparison with the base uses estimates only, as the older script is not run."""
     script = ScriptJob(path, version=request.framework_version)
-    if request.job.model_config is not None and script.config_job() is None:
+    job = script.config_job()
+    if request.job.model_config is not None and job is None:
         raise no_model_config(path)
+    if job is not None and job.path is not None:
+        report = lint_files(path, job.path, request=LintRequest(framework_version=request.framework_version))
+    checked = describe_checked_only(path, report, request)
+    if checked is not None:
+        return checked
     screen = _script_overview(request, script, report, observer)
     if base is None:
         return screen
@@ -95,8 +102,7 @@ def _script_overview(
     # Make the screen by a dryrun that runs the script if an observer is given to receive its messages.
     path, job = script.path, script.config_job()
     if job is not None and job.path is not None:
-        both = lint_files(path, job.path, request=LintRequest(framework_version=request.framework_version))
-        return config_overview(_inspect_config(request, script, job, observer), path, both)
+        return config_overview(_inspect_config(request, script, job, observer), path, report)
     program, error = _plan_first_program(script)
     plan = program.plan if program is not None else None
     screen = start_overview(path, _subject(script, program, report), report, plan)
