@@ -182,11 +182,9 @@ def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, A
     found: dict[str, Argument | None] = {}
     at = 0
     while at < len(words):
-        text = words[at].text
+        text = words[at].text or _text_of_option(words[at])
         if text is None and launcher.known and _is_program(words[at]):
             return found, at  # ``$BASE/pretrain_gpt.py``: all options before it are known
-        if text is None and launcher.known and _names_option(words[at]):
-            text = words[at].pieces[0].text  # ``--nproc_per_node=$N``: one option, whatever its value
         if text is None or not launcher.known:
             # Any number of options may be in it: the program is the next word that looks like one.
             ahead = (number for number in range(at, len(words)) if _is_program(words[number]))
@@ -212,9 +210,10 @@ def _options(launcher: Launcher, words: Sequence[Argument]) -> tuple[dict[str, A
     return found, at
 
 
-def _names_option(word: Argument) -> bool:
-    first = word.pieces[0]
-    return first.unknown is None and first.text.startswith("--") and "=" in first.text
+def _text_of_option(word: Argument) -> str | None:
+    # ``--nproc_per_node=$N`` is one option, whatever its value.
+    first = word.pieces[0].text if word.pieces else ""
+    return first if first.startswith("--") and "=" in first else word.text
 
 
 def _after_placeholder(words: Sequence[Argument], at: int) -> int:
