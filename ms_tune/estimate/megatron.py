@@ -20,6 +20,7 @@ from ms_tune.estimate.memory import (
     estimate_stage,
     logits_bytes,
     megatron_activations,
+    score_bytes,
 )
 from ms_tune.estimate.persistent import WeightBytes, stage_weights
 from ms_tune.records import Any, Record
@@ -29,6 +30,9 @@ _FLOAT = 4
 _MOMENTS = 2 * _FLOAT
 _HALF = 2
 _ADAM = "adam"
+_WITHOUT_SCORES = frozenset(
+    {"self_attention", "self_attention.core_attention"}
+)  # recomputed modules that keep no scores
 _MOST = 1 << 50  # maximum of elements and bytes
 
 
@@ -85,9 +89,27 @@ class MegatronModel:
         return found
 
 
-# Lowest and highest ratio to peaks on NPUs that MindSpeed-LLM publishes with its tests (``tests/**/baseline*``), with a margin;
-# buffers of experts are not modelled.
-PROGRAM_RATIOS, EXPERT_PROGRAM_RATIOS = (0.75, 1.5), (0.75, 2.5)
+# Lowest and highest ratio of persistent memory to its estimate, on the NPUs of MindSpeed-LLM's tests (docs/accuracy.md).
+_LASTING_RATIOS = (0.99, 1.05)
+
+
+class PartRatios(Record):
+    """Lowest and highest ratios of the other parts to their estimates, from the same tests."""
+
+    lowest: float = 0.85
+    activations: float = 1.5
+    loss: float = 1.25  # of the loss, or a recomputed layer
+
+    def peak_ratios(self, stages: Sequence[StageEstimate]) -> tuple[float, float]:
+        """Return the lowest and highest ratio to the peak of the fullest stage."""
+        fullest, (least, most) = max(stages, key=lambda one: one.peak_bytes), _LASTING_RATIOS
+        moving = fullest.activation_bytes + fullest.transient_bytes
+        highest = (
+            most * one.lasting_bytes + self.activations * one.activation_bytes + self.loss * one.transient_bytes
+            for one in stages
+        )
+        low = least * fullest.lasting_bytes + self.lowest * moving
+        return low / fullest.peak_bytes, max(highest) / fullest.peak_bytes
 
 
 class LoraAdapter(Record):
@@ -104,6 +126,7 @@ class MegatronOptions(Record):
     adapter: LoraAdapter | None = None  # only these matrices are trained
     reference: bool = False  # weights of a second, frozen model (DPO)
     reuses_copies: bool = False  # ``--reuse-fp32-param``
+    scores: int = 0  # bytes kept per attention score; 0 with flash attention
     swap_parts: int = 0  # ``--swap-optimizer``: parts in which optimizer state comes to the device; 0 if it stays there
 
 
@@ -115,15 +138,16 @@ def megatron_stage(
     widths = widths_of_shape(config.shape)
     tokens = config.shape.seq_length * config.batch.micro_batch_size // parallel.context
     share = RankShare(tokens, parallel.tensor, parallel.sequence, parallel.context, parallel.expert)
-    layers = [
-        LiveLayers(
-            megatron_activations(widths, share, experts=layer.experts, fused=options.fused, recomputed=layer.select),
-            flying,
-            full=layer.full,
-        )
-        for chunk, flying in zip(stage.chunks, in_flight, strict=True)
-        for layer in chunk.layers
-    ]
+    scores = score_bytes(widths, share, options.scores)
+    layers = []
+    for chunk, flying in zip(stage.chunks, in_flight, strict=True):
+        for layer in chunk.layers:
+            kept = megatron_activations(
+                widths, share, experts=layer.experts, fused=options.fused, recomputed=layer.select
+            )
+            if not _WITHOUT_SCORES.intersection(layer.select):
+                kept = kept._replace(none=kept.none + scores)
+            layers.append(LiveLayers(kept, flying, full=layer.full))
     logits = logits_bytes(widths, share) if stage.number == stage.stages - 1 else 0
     lasting, step = _persistent_bytes(config, stage, options)
     found = estimate_stage(stage.number, stage.layers, lasting, layers, logits)

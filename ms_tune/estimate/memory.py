@@ -207,6 +207,11 @@ def _feed_forward_bytes(widths: Widths, share: RankShare, times: int, *, experts
     return _HALF * share.tokens * inner * times // share.tensor + sent
 
 
+def score_bytes(widths: Widths, share: RankShare, each: int) -> int:
+    """Return the bytes of a layer's attention scores, which flash attention does not keep."""
+    return each * share.tokens * widths.tokens * widths.attention.heads // share.tensor
+
+
 def logits_bytes(widths: Widths, share: RankShare, each: int = _LOGITS_IN_PLACE) -> int:
     """Return the bytes that the loss needs at the end of the last forward pass, with ``each`` per token and vocabulary entry."""
     return each * share.tokens * widths.vocabulary // share.tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,10 +29,9 @@ from ms_tune.dryrun.request import CommandRequest, DryrunRequest, Pipeline, Spli
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode, SizeOrigin
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.estimate.megatron import (
-    EXPERT_PROGRAM_RATIOS,
-    PROGRAM_RATIOS,
     LoraAdapter,
     MegatronOptions,
+    PartRatios,
     megatron_stage,
 )
 from ms_tune.estimate.memory import Estimate, Outlook
@@ -134,7 +133,7 @@ def _show_estimate(screen: Overview, request: OverviewRequest, found: ProgramEst
     if estimate is None:
         return screen
     screen = screen._replace(sizes=Sizes(*found.sizes))
-    if estimate.outlook is Outlook.OVER:
+    if estimate.outlook is not Outlook.BELOW:
         screen = screen._replace(change=_suggest_arguments(request, found, estimate))
     if screen.subject.layers is None:
         layers = sum(one.layers for one in estimate.stages)
@@ -273,9 +272,9 @@ def _estimate_command(request: OverviewRequest, command: ProgramArguments) -> Pr
     try:
         estimate, micro_batches = estimate_arguments(command, plan, split, request.job, words[0])
         if len(words) > 1:  # the range ends with the largest vocabulary
-            (low, high), peak = estimate.ratios, estimate.fullest.peak_bytes
             most, _ = estimate_arguments(command, plan, split, request.job, words[-1])
-            estimate = estimate._replace(ratios=(low, high * most.fullest.peak_bytes / peak))
+            highest = most.range_bytes[1] / estimate.fullest.peak_bytes
+            estimate = estimate._replace(ratios=(estimate.ratios[0], highest))
     except MsTuneError as error:
         return found._replace(error=error)
     return found._replace(estimate=estimate, assumptions=found.assumptions._replace(micro_batches=micro_batches))
@@ -293,8 +292,9 @@ def _find_words(read: ArgumentReader) -> tuple[ModelSizes, tuple[int | None, ...
     return ModelSizes(SizeOrigin.BOUNDS, model="-".join(f"{size:,}" for size in bounds)), tuple(bounds)
 
 
-def _suggest_arguments(request: OverviewRequest, found: ProgramEstimate, now: Estimate) -> Suggestion:
+def _suggest_arguments(request: OverviewRequest, found: ProgramEstimate, now: Estimate) -> Suggestion | None:
     # Return the first change of arguments, or several, with which the job is estimated to fit; of repeated ones the last counts.
+    # An inconclusive estimate alone does not show that any change is needed.
     command, layers = found.command, sum(one.layers - one.recomputed for one in now.stages)
     best, micro = now, size_in(ArgumentReader(command), "micro_batch_size")
     steps: Sequence[tuple[str, str, int]] = (
@@ -303,7 +303,7 @@ def _suggest_arguments(request: OverviewRequest, found: ProgramEstimate, now: Es
         ("recompute", "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", layers),
         ("micro-batch", f"--micro-batch-size {micro // 2}", micro // 2),
     )
-    what, added = None, ""
+    what, added, is_over = None, "", now.outlook is Outlook.OVER
     for name, words, count in steps:
         launch, place = command.launch, command.launch.place
         more = tuple(Argument((Piece(word, place),)) for word in words.split())
@@ -322,8 +322,10 @@ def _suggest_arguments(request: OverviewRequest, found: ProgramEstimate, now: Es
             sizes = zip(("low", "high"), map(short_gib, best.range_bytes), strict=True)
             params = {"what": what, "arguments": added, **dict(sizes), "limit": short_gib(best.limit.bytes)}
             freed = now.fullest.peak_bytes - best.fullest.peak_bytes
-            return Suggestion(name, msg("check.change.arguments", **params), freed, enough=True)
-    return Suggestion("layout", msg("check.change.layout"))
+            text = msg("check.change.arguments", **params)
+            text = text if is_over else msg("check.change.should", what=text)
+            return Suggestion(name, text, freed, enough=True)
+    return Suggestion("layout", msg("check.change.layout")) if is_over else None
 
 
 def _simulate_script(request: OverviewRequest, path: Path, observer: Observer) -> tuple[StageVerdict, ...]:
@@ -356,6 +358,9 @@ _OTHERWISE = (
 _TRAINS = re.compile("train|tun(?:e|ing)|sft|dpo")  # in the name of a program
 # Samples are not padded to the sequence length, or experts keep fewer activations.
 _LESS = ("no_pad_to_seq_lengths", "variable_seq_lengths", "moe_zero_memory")
+# Sparse attention keeps the scores of its index.
+_UNCOUNTED, _WIDEST = ("enable_dsa_indexer", "experimental_attention_variant"), (0.75, 2.5)
+_SCORE, _DROPPED_SCORE = 2, 5  # bytes that attention keeps per score, without and with dropout
 # Stages of posttrain_gpt.py with a model for text, and their samples: some have a chosen and a rejected answer.
 _TUNED = {"sft": 1, "prm": 1, "dpo": 2, "simpo": 2}
 
@@ -382,7 +387,7 @@ def estimate_arguments(
     if name and not _TRAINS.search(name):
         raise UnsupportedError(msg("check.script.not-training", program=name))
     for dest in _OTHERWISE:
-        if read.value(dest) not in (None, False, 0, [], "", "disable"):
+        if _has(read, (dest,)):
             raise UnsupportedError(msg("check.script.otherwise", argument=read.argument_name(dest)))
     if read.value("stage") not in (None, *_TUNED):
         raise UnsupportedError(msg("check.script.otherwise", argument=read.argument_name("stage")))
@@ -407,9 +412,25 @@ def estimate_arguments(
     limit, reserve = limit_of_script(request, split)
     if read.value("ai_framework") != "mindspore":
         limit = limit_of_torch(limit.device)
-    less = any(read.value(dest) not in (None, False, "disable") for dest in _LESS)
-    ratios = PROGRAM_RATIOS if config.shape.experts is None else EXPERT_PROGRAM_RATIOS
+    less = _has(read, _LESS)
+    ratios = _WIDEST if _has(read, _UNCOUNTED) else _choose_ratios(read, config).peak_ratios(stages)
     return Estimate(tuple(stages), limit, reserve, ratios, less=less), micro_batches
+
+
+def _choose_ratios(read: ArgumentReader, config: TrainingConfig) -> PartRatios:
+    # Tokens are not spread evenly over experts; the loss of pairs, or of ranks that share a sequence, keeps more copies of logits.
+    ratios = PartRatios()
+    if config.shape.experts is not None:
+        ratios = ratios._replace(lowest=0.7, activations=2.5)
+    elif read.switch("post_norm"):
+        ratios = ratios._replace(activations=2.5)
+    if config.parallelism.context > 1 or _TUNED.get(read.text("stage") or "", 1) > 1:
+        ratios = ratios._replace(loss=4.5)
+    return ratios
+
+
+def _has(read: ArgumentReader, names: Iterable[str]) -> bool:
+    return any(read.value(name) not in (None, False, 0, [], "", "disable") for name in names)
 
 
 def _count_dualpipev(stage: int, stages: int, micro_batches: int) -> tuple[int, int]:
@@ -428,8 +449,17 @@ def _read_options(read: ArgumentReader, *, gated: bool) -> MegatronOptions:
         adapter=adapter,
         reference=read.value("stage") == "dpo",
         reuses_copies=read.switch("reuse_fp32_param"),
+        scores=_score_bytes(read),
         swap_parts=parts,
     )
+
+
+def _score_bytes(read: ArgumentReader) -> int:
+    # Without flash attention the probabilities stay, and the result of dropout (Korthikanti et al., equation 1); with it
+    # only the bias of ALiBi.
+    if read.switch("use_flash_attn"):
+        return _SCORE if read.value("position_embedding_type") == "alibi" else 0
+    return _SCORE if read.value("attention_dropout") in (0, 0.0) else _DROPPED_SCORE
 
 
 def _stage_layers(read: ArgumentReader, plan: LayerPlan) -> Iterator[tuple[int, int, StageLayer]]:
