@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ os.environ.pop("COLUMNS", None)
 
 
 _LONG_ROOMS = {"oracle", "fuzz", "browser"}  # they try thousands of random inputs
+_BUILT = ("wheel", "playground")  # fixtures that take seconds
 _READERS = {
     "test_structure.py",
     "test_texts.py",
@@ -58,19 +60,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("more") and "MS_TUNE_TEST_MORE" not in os.environ:
             item.add_marker(left)
-        group = ""
-        if "wheel" in getattr(item, "fixturenames", ()):
-            group = "wheel"
-        elif item.get_closest_marker("mindspore"):
+        group = next((name for name in _BUILT if name in getattr(item, "fixturenames", ())), "")
+        if not group and item.get_closest_marker("mindspore"):
             group = f"mindspore in {item.path.parent.name}"
-        elif item.path.name in _READERS:
+        elif not group and item.path.name in _READERS:
             group = "sources"
         if group and config.pluginmanager.hasplugin("xdist"):
             item.add_marker(pytest.mark.xdist_group(group))
-        slow = item.get_closest_marker("mindspore") or item.get_closest_marker("slow") or group == "wheel"
+        slow = item.get_closest_marker("mindspore") or item.get_closest_marker("slow") or group in _BUILT
         random = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
         if not slow and not random and not _LONG_ROOMS & {*item.path.parts}:
             item.add_marker("fast")
+
+
+@pytest.fixture(scope="session")
+def playground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the page of `site/playground`."""
+    folder = tmp_path_factory.mktemp("page") / "playground"
+    make = runpy.run_path(str(Path(__file__).resolve().parents[1] / "site" / "playground" / "make.py"))
+    try:
+        make["install_pyodide"]()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"npm is not installed, or has no Pyodide and no network: {error}")
+    make["main"](folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
