@@ -46,7 +46,7 @@ _SHELLS = ("console", "sh", "bash")
 # Commands of other programs: executed here, or by the words that they need.
 _DONE_HERE = ("cp", "echo", "grep")
 _PROGRAMS = {"msrun": "NPU", "pip": "network", "examples": "simulation"}
-_DEVELOPMENT = ("python", "pytest", "ruff", "mypy", "pre-commit", ".ci/release", "mkdocs", ".", "git")
+_DEVELOPMENT = ("python", "code", "pytest", "ruff", "mypy", "pre-commit", ".ci/release", "mkdocs", ".", "git")
 _WITHOUT_RUNS = ("--table", "--explain")  # options of fit without simulation
 
 
