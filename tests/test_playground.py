@@ -61,9 +61,9 @@ def test_a_pasted_text_gets_a_name_by_its_content(playground: Path) -> None:
 def test_nothing_on_the_page_is_from_elsewhere() -> None:
     for file in (*SITE.glob("*.mjs"), *SITE.glob("*.html"), *SITE.glob("*.css"), SITE / "package-lock.json"):
         text = file.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
-        assert re.findall(r"https?:|//\w+\.\w+/|resolved|innerHTML|outerHTML|insertAdjacent|(?<!-)\beval\b", text) == [], (
-            file.name
-        )
+        assert (
+            re.findall(r"https?:|//\w+\.\w+/|resolved|innerHTML|outerHTML|insertAdjacent|(?<!-)\beval\b", text) == []
+        ), file.name
 
 
 @pytest.mark.parametrize("pattern", [r"(?<!\.)\bsay\(\"([\w.-]+)\"", r"data-text=\"([\w.-]+)\""])
