@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def without_additions(value: Any) -> Any:  # noqa: ANN401 - JSON
     return [without_additions(each) for each in value] if isinstance(value, list) else value
 
 
-def ask(playground: Path, questions: list[dict[str, object]]) -> list[Any]:
+def ask(playground: Path, questions: Sequence[Mapping[str, object]]) -> list[Any]:
     file = playground.parent / "questions.json"
     file.write_text(json.dumps(questions), encoding="utf-8")
     command = ["node", str(SITE / "answer.mjs"), str(playground), str(file)]
