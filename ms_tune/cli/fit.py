@@ -24,7 +24,7 @@ _ONLY_SAPP = ("stages", "micro_batches", "order", "chunks", "constant")
 # Options for configs, with their defaults.
 _ONLY_CONFIG: Mapping[str, object] = {
     **dict.fromkeys(("model_config", "devices", "device_memory", "chip", "reserve", "kinds", "jobs"), None),
-    **dict.fromkeys(("search", "keep", "top", "node_devices"), None),
+    **dict.fromkeys(("search", "keep", "top", "node_devices", "cluster"), None),
     **dict.fromkeys(("allow_tight", "no_verify", "write", "diff", "explain"), False),
     "set": [],
     "engine": ENGINES[0],
@@ -81,7 +81,10 @@ def _add_search_arguments(parser: Parser) -> None:
 
 
 def _add_file_arguments(parser: Parser) -> None:
-    parser.option("--calibrate", "fit.help.calibrate", type=_step_type(parser.language), metavar="step=TIME|LOG")
+    parser.file("--cluster", "seconds.help.cluster")
+    parser.option(
+        "--calibrate, --measured", "fit.help.calibrate", type=_step_type(parser.language), metavar="step=TIME|LOG"
+    )
     parser.option("--times", "fit.help.times", metavar="NAME=MS,..|FILE")
     parser.option(
         "--swap-bandwidth", "fit.help.swap-bandwidth", type=_bandwidth_type(parser.language), metavar="SIZE/s"

@@ -16,6 +16,7 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
 from ms_tune.extras import need
 from ms_tune.fit.costs import explain_config
+from ms_tune.fit.predict import Cluster, cluster_of
 from ms_tune.fit.result import ConfigFit, ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.fit.search import SearchHooks, SearchRequest, search_layouts
@@ -230,7 +231,13 @@ def _fit_request(arguments: Namespace) -> ConfigFitRequest:
         allow_tight=arguments.allow_tight,
         clock=_clock_of(arguments),
         swap_bandwidth=arguments.swap_bandwidth,
+        cluster=_cluster_of(arguments),
     )
+
+
+def _cluster_of(arguments: Namespace) -> Cluster | None:
+    file: Path | None = arguments.cluster
+    return cluster_of(arguments.chip, None if file is None else (_read_text(file), str(file)))
 
 
 def _dryrun_request(arguments: Namespace) -> DryrunRequest:
@@ -278,7 +285,7 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
         _write_text(best, arguments.config, written, console)
     if found.stopped:
         return INTERRUPTED
-    good = best is not None or (not request.top and bool(found.ranking.candidates))
+    good = best is not None or (not request.top and bool(found.ranking.fitting))
     return ExitCode.OK if good else ExitCode.FINDINGS
 
 
@@ -295,7 +302,7 @@ def _new_error(source: SourceFile, known: set[str]) -> Message | None:
 
 
 def _search_request(arguments: Namespace, request: ConfigFitRequest) -> SearchRequest:
-    for name in ("calibrate", "times", "explain"):
+    for name in ("times", "explain"):
         if getattr(arguments, name):
             raise UsageError(msg("cli.usage.not-allowed", argument=f"--{name}", other="--search"))
     free = tuple(dict.fromkeys(filter(None, arguments.search.split(","))))

@@ -1,9 +1,8 @@
-"""Estimate activations, communication and peak memory of transformer layers and stages.
+"""Estimate activations and peak memory of transformer layers and stages.
 
 The estimates can rank layouts and show that a job exceeds the limit; they cannot prove that it fits. Activations follow
 Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), with flash attention, grouped keys and
-gated feed-forward blocks. Communication follows Narayanan et al. (2021), section 3: a ring of n ranks sends (n - 1) / n of an
-array in a gather or a scatter, twice that in a reduction.
+gated feed-forward blocks.
 """
 
 from __future__ import annotations
@@ -237,32 +236,6 @@ def exchanged_bytes(widths: Widths, share: RankShare, graph: KeptBytes) -> int:
     """
     applies = share.context > 1 and share.sequence and share.data > 1
     return logits_bytes(widths, share, graph.exchanged_logits) if applies else 0
-
-
-def layer_sent_bytes(widths: Widths, share: RankShare, *, experts: bool, again: bool) -> int:
-    """Return the bytes that a rank sends per layer and micro-batch, forward, backward, and ``again`` if it is recomputed."""
-    between = _HALF * share.tokens * widths.hidden
-    passes = 3 if again else 2
-    sent = passes * 2 * _ring_share(2 * between, share.tensor)  # attention and feed-forward block, one reduction each
-    keys = _HALF * share.tokens * widths.attention.groups * (widths.attention.head + widths.attention.value)
-    sent += passes * keys // share.tensor * (share.context - 1)  # a ring of keys and values
-    if experts:
-        sent += passes * 2 * _ring_share(between * widths.chosen // share.between, share.expert)
-    return sent
-
-
-def weight_sent_bytes(weights: int, ranks: int) -> int:
-    """Return the bytes per step that each rank with the same weights sends: gradients are scattered, weights are gathered."""
-    return 2 * _ring_share(weights, ranks)
-
-
-def p2p_bytes(widths: Widths, share: RankShare) -> int:
-    """Return the bytes per micro-batch that a cell sends to the next one and gets back."""
-    return 2 * _HALF * share.tokens * widths.hidden // share.between
-
-
-def _ring_share(size: int, ranks: int) -> int:
-    return size * (ranks - 1) // ranks
 
 
 class Outlook(str, Enum):

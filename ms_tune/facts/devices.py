@@ -70,6 +70,42 @@ def find_peak(text: str) -> Peak | None:
     return next((peak for peak in peaks() if wanted in (peak.name.lower().replace("-", ""), *peak.names)), None)
 
 
+class Speed(Record):
+    """What the time of a step depends on: a device and its links. GB are 10^9 bytes, and rates are those of one direction."""
+
+    name: str  # of the device, or of the user's file
+    tflops: float  # as in :class:`Peak`
+    memory_gbs: float
+    link_gbs: float  # all links of a device inside its node
+    node: int  # devices of a node
+    between_gbs: float  # adapter of a device to other nodes
+    mesh: bool  # each pair of a node's devices has a link of its own, which others cannot use
+    # Fractions of these rates that are reached, fitted to published runs (`benchmarks/step_time.py`).
+    matmul: float
+    attention: float  # flash attention
+    memory: float
+    link: float
+    between: float
+    fused: float  # of TP communication that is hidden where it runs next to matrix products
+    launch_us: float  # of the shortest operator
+    hop_us: float  # latency of a collective, for each doubling of its ranks
+    like: str  # device whose runs these fractions were fitted to
+    error: (
+        float  # median error of predicted steps of that device, on published runs that the fractions were not fitted to
+    )
+
+
+@cache
+def find_speed(text: str) -> Speed | None:
+    """Return the speed of a device with known links, by the names of :func:`find_peak`; None for others."""
+    peak, data = find_peak(text), load("devices")
+    links = None if peak is None else data["peaks"][peak.name].get("links")
+    if peak is None or links is None:
+        return None
+    known = {name: links.get(name, False) for name in ("memory_gbs", "link_gbs", "node", "between_gbs", "mesh", "like")}
+    return Speed(name=peak.name, tflops=peak.tflops, **known, **data["reached"][links["like"]])
+
+
 def fastest_peak(*, ascend: bool = True) -> float:
     """Return the highest peak of the Ascend devices, or of all known ones, in TFLOP/s."""
     return max(peak.tflops for peak in peaks() if not ascend or peak.maker == "ascend")

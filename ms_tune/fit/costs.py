@@ -92,10 +92,7 @@ def explain_config(request: DryrunRequest, clock: Clock) -> TimeExplanation:
     table = table_without_sizes(job, costs)
     clock = with_layers(clock, table)
     table = check_table(with_times(table, clock.times, source), source)
-    # Count the layers of each cell by their current recompute mode; the order within a cell does not affect its time.
-    cells = tuple(dict.fromkeys(RecomputeMode, 0) for _ in range(job.stages * job.chunks))
-    for layer in job.now.layers[: job.layers]:
-        cells[layer.chunk * job.stages + layer.stage][_recompute_mode(layer)] += 1
+    cells = present_cells(job)
     time = time_of(table, cells)
     clock.check(has_present=True, reference=time)
     return TimeExplanation(table, cells, break_down_step(table, cells), costs, clock.seconds(time, time), clock)
@@ -119,6 +116,14 @@ def table_without_sizes(job: PlannedJob, costs: RelativeCosts) -> CostTable:
         ),
         tail=StageEnd(round(DENSE_UNITS * costs.head)),
     )
+
+
+def present_cells(job: PlannedJob) -> tuple[dict[RecomputeMode, int], ...]:
+    """Count the layers of each cell by their current recompute mode; the order within a cell does not affect its time."""
+    cells = tuple(dict.fromkeys(RecomputeMode, 0) for _ in range(job.stages * job.chunks))
+    for layer in job.now.layers[: job.layers]:
+        cells[layer.chunk * job.stages + layer.stage][_recompute_mode(layer)] += 1
+    return cells
 
 
 def _recompute_mode(layer: LayerSpec) -> RecomputeMode:

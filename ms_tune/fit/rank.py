@@ -6,47 +6,40 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ms_tune.dryrun.prepare import LoadedConfig, prepare_run
 from ms_tune.dryrun.request import PreparedRun
-from ms_tune.enums import LayerKind
+from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.estimate.flops import require_widths
-from ms_tune.estimate.memory import (
-    Activations,
-    RankShare,
-    lasting_bytes,
-    layer_activations,
-    layer_sent_bytes,
-    logits_bytes,
-    p2p_bytes,
-    weight_sent_bytes,
-)
-from ms_tune.fit.calibration_runs import count_job_layers
-from ms_tune.fit.costs import relative_costs
+from ms_tune.estimate.memory import Activations, RankShare, lasting_bytes, layer_activations, logits_bytes
 from ms_tune.fit.job import PlannedJob
-from ms_tune.fit.layouts import can_accumulate, graph_of_layout, is_sequence_parallel, split_evenly, with_layout
-from ms_tune.planning.costs import PassGraph, graph_of
+from ms_tune.fit.layouts import (
+    can_accumulate,
+    graph_of_layout,
+    is_sequence_parallel,
+    read_layout,
+    shards_weights,
+    split_evenly,
+    with_layout,
+)
+from ms_tune.fit.predict import Cluster, model_of_steps, software_of
+from ms_tune.fit.step_time import CellLayers, StepTime, few_micro_batches
 from ms_tune.planning.layouts import Layout
 from ms_tune.planning.schedule import Schedule, in_flight_per_chunk, why_refused
-from ms_tune.planning.table import MOST_ALL_PASSES, CostTable
+from ms_tune.planning.table import MOST_ALL_PASSES
 from ms_tune.text import Message, msg
 
 PRUNED = 1.15  # of the limit: layouts whose estimate with full recomputation exceeds this are dropped
-_ROUNDS = 4  # rounds of as many micro-batches as stages; all later rounds are identical
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutEstimate:
     """Estimated time and memory of a layout."""
 
-    time: float  # of a step's passes, in forward passes of a dense layer for one sample on one device
+    step: StepTime  # with as few recomputed layers as the limit allows
     least_bytes: int  # highest peak of all stages with full recomputation
     peak_bytes: tuple[int, ...]  # peak per stage, with an even split and as few recomputed layers as the limit allows
     recomputed: tuple[int, ...]  # layers per stage that are recomputed for that
-    bubble: float  # fraction of the step in which stages wait
-    sent_bytes: int  # bytes per step sent by a device of the stage that sends most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,17 +49,25 @@ class LayoutCandidate:
     layout: Layout
     estimate: LayoutEstimate  # its estimated time and memory
     facts: LayoutFacts  # memory of its stages, to estimate any plan
+    predict: Callable[[CellLayers], StepTime]  # the time of any plan
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Layouts sorted from best to worst."""
+    """Layouts sorted from the fastest to the slowest."""
 
-    # By Pareto front over time and bytes sent, then by time.
     candidates: tuple[LayoutCandidate, ...]
-    leading: int  # size of the first front: no other layout is better in both
     pruned: int  # layouts that exceed the limit even with full recomputation
     refused: tuple[Message, ...]  # reasons why the framework refuses the others
+    # Place of the current layout among the candidates, from 0; the last one if it exceeds the limit; None if it is not possible.
+    present: int | None
+    present_fits: bool  # by its estimate, with full recomputation
+    cluster: Cluster  # the devices and links of the estimates
+
+    @property
+    def fitting(self) -> tuple[LayoutCandidate, ...]:
+        """Return the candidates that can fit by their estimates."""
+        return self.candidates if self.present_fits else self.candidates[:-1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,16 +97,20 @@ class LayoutFacts:
         return round(lasting + kept + max(none if full else 0.0, float(logits)))
 
 
-def rank_layouts(
+def rank_layouts(  # noqa: PLR0913, PLR0917 - a job, its layouts, and what limits and times them
     job: PlannedJob,
     loaded: LoadedConfig,
     layouts: Sequence[Layout],
     limit_bytes: int,
+    cluster: Cluster,
     on_ranked: Callable[[int, int], None],
 ) -> Ranking:
-    """Rank the layouts that the framework accepts, the best first."""
-    ranker = _LayoutRanker(job, loaded, limit_bytes)
-    found, refused, pruned = [], [], 0
+    """Rank the layouts that the framework accepts, the fastest first."""
+    ranker = _LayoutRanker(job, loaded, limit_bytes, cluster)
+    now = read_layout(job.loaded, job.first)
+    found: list[LayoutCandidate] = []
+    pruned: list[LayoutCandidate] = []
+    refused: list[Message] = []
     for number, layout in enumerate(layouts):
         on_ranked(number, len(layouts))
         try:
@@ -113,43 +118,23 @@ def rank_layouts(
         except MsTuneError as error:
             refused.append(error.message)
             continue
-        if candidate.estimate.least_bytes > PRUNED * limit_bytes:
-            pruned += 1
-        else:
-            found.append(candidate)
-    fronts = _pareto_fronts(found)
-    leading = len(fronts[0]) if fronts else 0
-    return Ranking(tuple(one for front in fronts for one in front), leading, pruned, tuple(refused))
-
-
-def _pareto_fronts(candidates: Sequence[LayoutCandidate]) -> list[list[LayoutCandidate]]:
-    # Group layouts into Pareto fronts over time and bytes sent; each front is sorted by time.
-    order = sorted(candidates, key=lambda one: (one.estimate.time, one.estimate.sent_bytes, one.layout))
-    fronts: list[list[LayoutCandidate]] = []
-    for one in order:
-        # All earlier layouts are at least as fast: a front dominates this one if its last member sends no more.
-        place = next((front for front in fronts if front[-1].estimate.sent_bytes > one.estimate.sent_bytes), None)
-        if place is None:
-            fronts.append([one])
-        else:
-            place.append(one)
-    return fronts
+        (pruned if candidate.estimate.least_bytes > PRUNED * limit_bytes else found).append(candidate)
+    found.sort(key=lambda one: (one.estimate.step.seconds, one.layout))
+    over = [one for one in pruned if one.layout == now]
+    found += over
+    present = next((place for place, one in enumerate(found) if one.layout == now), None)
+    return Ranking(tuple(found), len(pruned), tuple(refused), present, not over, cluster)
 
 
 class _LayoutRanker:
     """Estimator for the layouts of one job; caches data that several layouts share."""
 
-    def __init__(self, job: PlannedJob, loaded: LoadedConfig, limit_bytes: int) -> None:
-        model = job.loaded.job.model
-        widths = require_widths(model)
-        self._job, self._loaded, self._limit, self._widths = job, loaded, limit_bytes, widths
-        costs = relative_costs(job)
-        self._head = costs.head
-        counts = count_job_layers(job).counts
-        self._forward = [costs.of_layer(make) for make, count in counts.items() for _ in range(count)]
+    def __init__(self, job: PlannedJob, loaded: LoadedConfig, limit_bytes: int, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._job, self._loaded, self._limit = job, loaded, limit_bytes
+        self._widths, self._model = require_widths(job.loaded.job.model), model_of_steps(job, cluster.speed)
         self._read: dict[tuple[int, ...], _ReadLayout | MsTuneError] = {}
         self._schedules: dict[bool, Schedule] = {}
-        self._graphs: dict[tuple[Schedule, int, int, int], PassGraph] = {}
 
     def estimate_layout(self, layout: Layout) -> LayoutCandidate:
         """Estimate a layout."""
@@ -163,11 +148,18 @@ class _LayoutRanker:
         placement = split_evenly(self._job.layers, layout)
         facts = self._layout_facts(layout, read, schedule, placement)
         full = tuple(_fewest_recomputed(facts, stage, self._limit) for stage in range(layout.pipeline))
-        time, bubble = self._step_time(layout, schedule, placement, full)
+        if 2 * layout.pipeline * layout.chunks * few_micro_batches(layout) > MOST_ALL_PASSES:
+            raise UnsupportedError(msg("layouts.refused.passes"))
+        software = software_of(self._loaded, shards=shards_weights(self._loaded, layout))
+        sequence, scale = read.sequence and layout.tensor > 1, self._cluster.scale or 1.0
+
+        def predict(cells: CellLayers) -> StepTime:
+            return self._model.predict(layout, schedule, cells, software, sequence=sequence).times(scale)
+
+        step = predict(_recompute_cells(placement, full))
         peaks = tuple(facts.peak_bytes(stage, count, full[stage]) for stage, count in enumerate(facts.layers))
         least = max(facts.peak_bytes(stage, count, count) for stage, count in enumerate(facts.layers))
-        sent = self._sent_bytes(layout, facts, full, read.weights)
-        return LayoutCandidate(layout, LayoutEstimate(time, least, peaks, full, bubble, sent), facts)
+        return LayoutCandidate(layout, LayoutEstimate(step, least, peaks, full), facts, predict)
 
     def _read_layout(self, layout: Layout) -> _ReadLayout:
         # Read the framework's sizes, which do not depend on chunks and micro-batches.
@@ -194,9 +186,7 @@ class _LayoutRanker:
         self._schedules.setdefault(False, runs[0].pipeline.schedule or Schedule.ONE_FORWARD_ONE_BACKWARD)
         lasting = tuple(lasting_bytes(run.theory, loaded.job.model, loaded.dialect) for run in runs)
         makes = tuple(_count_makes(run) for run in runs)
-        return _ReadLayout(
-            lasting, tuple(run.layers for run in runs), makes, runs[0].theory["weights"], is_sequence_parallel(loaded)
-        )
+        return _ReadLayout(lasting, tuple(run.layers for run in runs), makes, is_sequence_parallel(loaded))
 
     def _schedule_of(self, layout: Layout) -> Schedule:
         # Return the framework's order of passes, with or without chunks.
@@ -223,7 +213,7 @@ class _LayoutRanker:
         stages, layers, in_flight = layout.pipeline, [], []
         for stage in range(stages):
             counts = [row[stage] for row in placement]
-            micro_batches = _few_micro_batches(layout)
+            micro_batches = few_micro_batches(layout)
             flight = in_flight_per_chunk(schedule, stage, stages, layout.chunks, micro_batches) or (1,) * layout.chunks
             layers.append(sum(counts))
             in_flight.append(sum(one * count for one, count in zip(flight, counts, strict=True)) / max(sum(counts), 1))
@@ -247,54 +237,6 @@ class _LayoutRanker:
             read.sequence,
         )
 
-    def _pass_graph(self, layout: Layout, schedule: Schedule) -> PassGraph:
-        micro_batches = _few_micro_batches(layout)
-        key = (schedule, layout.pipeline, layout.chunks, micro_batches)
-        if 2 * layout.pipeline * layout.chunks * micro_batches > MOST_ALL_PASSES:
-            raise UnsupportedError(msg("layouts.refused.passes"))
-        if key not in self._graphs:
-            sizes = CostTable(layout.pipeline, layout.chunks, micro_batches, 0, schedule, ())
-            self._graphs[key] = graph_of(sizes)
-        return self._graphs[key]
-
-    def _step_time(
-        self, layout: Layout, schedule: Schedule, placement: list[list[int]], full: Sequence[int]
-    ) -> tuple[float, float]:
-        # Return the step time, in dense forward passes for one sample on one device, and the fraction in which stages wait.
-        graph, stages, first = self._pass_graph(layout, schedule), layout.pipeline, 0
-        cells = stages * layout.chunks
-        durations = np.zeros(2 * cells)
-        for cell in range(cells):
-            chunk, stage = divmod(cell, stages)
-            count = placement[chunk][stage]
-            work = sum(self._forward[first : first + count])
-            again = work * full[stage] / max(sum(row[stage] for row in placement), 1)
-            tail = self._head if cell == cells - 1 else 0.0
-            durations[cell], durations[cells + cell] = work + tail, 2 * (work + tail) + again
-            first += count
-        of_stage = (durations[:cells] + durations[cells:]).reshape(layout.chunks, stages).sum(axis=0)
-        # Once the pipeline is full, each further micro-batch takes as long as on the slowest stage.
-        step = float(graph.step_ticks(durations[:, None])[0]) + float(of_stage.max()) * (
-            layout.micro_batches - _few_micro_batches(layout)
-        )
-        busy = float(of_stage.sum()) * layout.micro_batches
-        return step * layout.size / (layout.tensor * layout.context), max(
-            1 - busy / (stages * step), 0.0
-        ) if step else 0.0
-
-    def _sent_bytes(self, layout: Layout, facts: LayoutFacts, full: Sequence[int], weights: int) -> int:
-        # Return the bytes that a device of the busiest stage sends per step.
-        share, widths, most = self._rank_share(layout, sequence=facts.sequence), self._widths, 0
-        for stage, makes in enumerate(facts.layer_makes):
-            count, of_layers = facts.layers[stage], 0.0
-            for make, part in makes.items():
-                experts = make is not LayerKind.DENSE and bool(widths.experts)
-                plain, again = (layer_sent_bytes(widths, share, experts=experts, again=both) for both in (False, True))
-                of_layers += (plain * (count - full[stage]) + again * full[stage]) * part / sum(makes.values())
-            handed = p2p_bytes(widths, share) * layout.chunks if layout.pipeline > 1 else 0
-            most = max(most, round((of_layers + handed) * layout.micro_batches))
-        return most + weight_sent_bytes(weights, layout.data * layout.context)
-
 
 @dataclass(frozen=True, slots=True)
 class _ReadLayout:
@@ -303,14 +245,17 @@ class _ReadLayout:
     persistent_bytes: tuple[int, ...]  # weights, gradients and optimizer state, bytes
     layers: tuple[int, ...]
     layer_makes: tuple[Mapping[LayerKind, int], ...]  # number by layer kind
-    weights: int  # bytes of the first stage's weights
     sequence: bool  # true: activations between layers are split over the TP ranks
 
 
-def _few_micro_batches(layout: Layout) -> int:
-    # Return enough micro-batches to fill the pipeline, with a first round as long as with all micro-batches.
-    full = _ROUNDS * layout.pipeline + layout.micro_batches % layout.pipeline
-    return min(layout.micro_batches, full)
+def _recompute_cells(placement: list[list[int]], full: Sequence[int]) -> CellLayers:
+    # Return the layers of each cell; the recomputed layers of a stage are spread over its chunks.
+    found = []
+    for row in placement:
+        for stage, count in enumerate(row):
+            again = count * full[stage] / max(sum(one[stage] for one in placement), 1)
+            found.append({RecomputeMode.NONE: count - again, RecomputeMode.FULL: again})
+    return found
 
 
 def _count_makes(run: PreparedRun) -> Mapping[LayerKind, int]:

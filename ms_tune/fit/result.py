@@ -9,6 +9,7 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
 from ms_tune.fit.costs import RelativeCosts
+from ms_tune.fit.predict import Cluster, Prediction
 from ms_tune.planning.fit import FitReport
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import CostTable
@@ -32,6 +33,7 @@ class ConfigFitRequest:
         allow_tight: Accept a plan that fits only without fragmentation, or only by using the reserve.
         clock: The user's measurements.
         swap_bandwidth: Bytes per second to the host and back, for the mode ``swap`` only.
+        cluster: Devices and links for seconds; None for those of the named chip.
     """
 
     dryrun: DryrunRequest = field(default_factory=DryrunRequest)
@@ -42,6 +44,7 @@ class ConfigFitRequest:
     allow_tight: bool = False
     clock: Clock = field(default_factory=Clock)
     swap_bandwidth: int | None = None
+    cluster: Cluster | None = None
 
     def __post_init__(self) -> None:
         """Check that the mode swap and a bandwidth are given together.
@@ -157,6 +160,7 @@ class ConfigFit:
         changed: How many values differ.
         notes: Messages for the user.
         seconds: Duration of the dryruns for the table, and of those of plans.
+        predicted: Predicted step of the chosen plan; None without one, or if too little is known.
     """
 
     source: SourceFile
@@ -175,6 +179,7 @@ class ConfigFit:
     changed: int
     notes: tuple[Message, ...]
     seconds: tuple[float, float]
+    predicted: Prediction | None = None
 
     @property
     def last(self) -> VerifyRound:

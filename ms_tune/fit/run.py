@@ -22,11 +22,12 @@ from ms_tune.fit.calibration_runs import (
     probes_with_some_of_first_chunk,
     probes_with_some_recomputed,
 )
-from ms_tune.fit.costs import DENSE_UNITS, RelativeCosts, relative_costs, table_without_sizes
+from ms_tune.fit.costs import DENSE_UNITS, RelativeCosts, present_cells, relative_costs, table_without_sizes
 from ms_tune.fit.job import PlannedJob, check_plannable, check_writable, lists_of_plan, read_job, read_present_plan
 from ms_tune.fit.layouts import graph_of_layout, is_sequence_parallel, layout_keys, read_layout
 from ms_tune.fit.measure import Probe, RunFigures, measure_probes
 from ms_tune.fit.measured import StageMeasurements
+from ms_tune.fit.predict import calibrate, cluster_of, predict_plan
 from ms_tune.fit.result import CheckRun, ConfigFit, ConfigFitRequest
 from ms_tune.fit.table import build_table, choose_first_chunk_stage, emptied_probes, in_flight_micro_batches, with_ends
 from ms_tune.fit.table_cache import CachedTable, write_cached_table
@@ -104,6 +105,11 @@ def fit_config(
     if chosen is not None and chosen.report.planned is not None:
         merged = merge_sapp(job.loaded.job, lists_of_plan(job, chosen.report.planned.plan))
         text, changed = merged.text, merged.count
+    step = None
+    if chosen is not None and chosen.report.planned is not None:
+        cluster = request.cluster or cluster_of(request.dryrun.chip)
+        cluster = calibrate(job, present_cells(job), cluster, request.clock.step_seconds)
+        step = predict_plan(job, chosen.report.planned.cells, cluster)
     return ConfigFit(
         source=job.loaded.source,
         table=table,
@@ -121,6 +127,7 @@ def fit_config(
         changed=changed,
         notes=tuple(notes),
         seconds=(made - begin, time.monotonic() - made),
+        predicted=step,
     )
 
 

@@ -12,14 +12,17 @@ from ms_tune.dryrun.prepare import limit_before, load_config
 from ms_tune.dryrun.task import Observer
 from ms_tune.errors import MsTuneError, UsageError
 from ms_tune.estimate.flops import require_widths
-from ms_tune.fit.costs import DENSE_UNITS
+from ms_tune.fit.costs import present_cells
 from ms_tune.fit.job import PlannedJob, read_job
 from ms_tune.fit.layouts import read_layout, with_layout
+from ms_tune.fit.predict import calibrate, cluster_of
 from ms_tune.fit.rank import LayoutCandidate, Ranking, rank_layouts
 from ms_tune.fit.result import ConfigFit, ConfigFitRequest
 from ms_tune.fit.run import fit_config
+from ms_tune.fit.step_time import StepTime
 from ms_tune.planning.layouts import MOST_DEVICES, Layout, LayoutSpace, list_layouts
 from ms_tune.planning.search import SearchProgress
+from ms_tune.planning.time_scale import Clock
 from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
 from ms_tune.verdict.limit import Limit
@@ -55,8 +58,7 @@ class TriedLayout:
     fit: ConfigFit | None  # its plan, or None
     error: Message | None = None  # why it has no plan
     estimated_bytes: tuple[int, ...] = ()  # estimated peak of each stage of that plan
-    # Time of a step's passes, in forward passes of a dense layer for one sample on one device; None without a plan.
-    time: float | None = None
+    step: StepTime | None = None  # of that plan; None without one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,8 +74,6 @@ class SearchFit:
     refused: Mapping[str, int]  # number of layouts rejected by arithmetic, by text id of the reason
     tried: tuple[TriedLayout, ...]  # the layouts that were tried, in order
     chosen: TriedLayout | None  # the fastest that fits, or None
-    # The current layout's estimated time in the same unit; None if it is not among the candidates.
-    reference: float | None
     stopped: bool = False  # true: the user stopped the search
 
     @property
@@ -84,10 +84,9 @@ class SearchFit:
             return None
         return replace(fit, source=self.source, changed=max(fit.changed, int(fit.text != self.source.text)))
 
-    def relative_time(self, time: float) -> float:
+    def relative_time(self, step: StepTime) -> float:
         """Return the time relative to the current layout's estimate (100), or to the best estimate if that is unknown."""
-        best = self.ranking.candidates[0].estimate.time if self.ranking.candidates else time
-        return 100 * time / (self.reference or best)
+        return 100 * step.seconds / self.ranking.candidates[self.ranking.present or 0].estimate.step.seconds
 
 
 def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
@@ -105,10 +104,13 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
     limit, _ = limit_before(job.request, job.first)
     # With another number of devices, sizes that depend on it are read again.
     there = job._replace(loaded=loaded._replace(devices=loaded.devices._replace(npus=devices)))
-    ranking = rank_layouts(job, there.loaded, possible.found, limit.bytes, hooks.on_ranked)
+    cluster = request.fit.cluster or cluster_of(asked.chip)
+    if cluster is None:
+        raise UsageError(msg("seconds.no-links", chip=str(asked.chip)), msg("seconds.no-links.hint"))
+    cluster = calibrate(job, present_cells(job), cluster, request.fit.clock.step_seconds) or cluster
+    ranking = rank_layouts(job, there.loaded, possible.found, limit.bytes, cluster, hooks.on_ranked)
     tried, stopped = _try_layouts(request, ranking, there, hooks)
-    good = [one for one in tried if one.time is not None]
-    reference = next((one.estimate.time for one in ranking.candidates if one.layout == now), None)
+    good = [one for one in tried if one.step is not None]
     return SearchFit(
         source=loaded.source,
         now=now,
@@ -118,8 +120,7 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
         ranking=ranking,
         refused=possible.refused,
         tried=tuple(tried),
-        chosen=min(good, key=lambda one: one.time or 0.0, default=None),
-        reference=reference,
+        chosen=min(good, key=lambda one: one.step.seconds if one.step else 0.0, default=None),
         stopped=stopped,
     )
 
@@ -145,11 +146,13 @@ def _try_layouts(
 ) -> tuple[list[TriedLayout], bool]:
     found: list[TriedLayout] = []
     runs = 0
-    for candidate in ranking.candidates:
+    for candidate in ranking.fitting:
         if runs >= request.top:
             break
         layout = candidate.layout
-        asked = replace(request.fit, dryrun=request.fit.dryrun._replace(devices=layout.devices, settings=()))
+        there = request.fit.dryrun._replace(devices=layout.devices, settings=())
+        # The measured step is one of the current layout; the cluster is scaled to it.
+        asked = replace(request.fit, dryrun=there, clock=Clock(), cluster=ranking.cluster)
         try:
             loaded = with_layout(job.loaded, layout, job.layers)
             refused = hooks.refusal(loaded.source)
@@ -189,5 +192,5 @@ def _judge_layout(candidate: LayoutCandidate, fit: ConfigFit) -> TriedLayout:
         )
         for stage, cells in enumerate(stages)
     )
-    time = plan.time * layout.size / (layout.tensor * layout.context) / DENSE_UNITS
-    return TriedLayout(candidate, fit, None, estimated, time if fit.chosen is not None else None)
+    step = candidate.predict(plan.cells) if fit.chosen is not None else None
+    return TriedLayout(candidate, fit, None, estimated, step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 
+from ms_tune.fit.predict import Cluster, Prediction
 from ms_tune.fit.rank import PRUNED
 from ms_tune.fit.result import NEAR, ConfigFit, VerifiedStage, VerifyRound
 from ms_tune.fit.search import SearchFit, TriedLayout
@@ -102,7 +103,7 @@ def _result_lines(found: ConfigFit) -> list[Message]:
         lines.append(msg("fitting.proved", **params))
     else:
         lines.append(msg("fitting.not-verified"))
-    return lines
+    return [*lines, *prediction_lines(found.predicted)]
 
 
 def _lacking_lines(found: ConfigFit) -> Iterator[Message]:
@@ -179,6 +180,7 @@ def plan_notes(found: ConfigFit) -> list[Message]:
         *found.notes,
         msg("fit.note.present" if report.has_present else "fit.note.even"),
         *fit_text.clock_notes(report.clock),
+        *(prediction_notes(found.predicted.cluster) if found.predicted is not None else ()),
     ]
     if any(kind.value == "swap" for kind in found.table.kinds):
         lines.append(msg("fitting.note.swap" if report.clock.runs else "fitting.note.swap-peak"))
@@ -261,20 +263,37 @@ def list_refusals(found: SearchFit) -> Iterator[tuple[Message, int]]:
 
 
 def _ranking_table(found: SearchFit, console: Console) -> tuple[list[str], list[list[str]]]:
-    names = ("number", "layout", "micro-batches", "time", "bubble", "recomputed", "peak", "sent")
+    names = (
+        "number",
+        "layout",
+        "micro-batches",
+        "time",
+        "relative",
+        "rate",
+        "mfu",
+        "bubble",
+        "sent",
+        "recomputed",
+        "peak",
+    )
+    ranked, present = found.ranking.candidates, found.ranking.present
+    places = [*range(min(_SHOWN, len(ranked))), *([present] if present is not None and present >= _SHOWN else [])]
     rows = []
-    for number, one in enumerate(found.ranking.candidates[:_SHOWN], 1):
-        estimate = one.estimate
+    for place in places:
+        one, step = ranked[place], ranked[place].estimate.step
         rows.append(
             [
-                str(number),
+                f"{place + 1}{'*' if place == present else ''}",
                 str(one.layout),
                 str(one.layout.micro_batches),
-                f"{found.relative_time(estimate.time):.1f}",
-                f"{estimate.bubble:.1%}",
-                str(sum(estimate.recomputed)),
-                f"{max(estimate.peak_bytes) / GIB:.1f}",
-                f"{estimate.sent_bytes / GIB:.1f}",
+                f"{step.seconds:.3g}",
+                f"{found.relative_time(step):.1f}",
+                f"{step.tokens_per_second:.0f}",
+                f"{step.mfu:.1%}",
+                f"{step.bubble:.1%}",
+                f"{step.sent_seconds / step.seconds:.1%}",
+                str(sum(one.estimate.recomputed)),
+                f"{max(one.estimate.peak_bytes) / GIB:.1f}",
             ]
         )
     return [console.text(f"layouts.column.{name}") for name in names], rows
@@ -288,18 +307,17 @@ def _tried_table(found: SearchFit, console: Console) -> tuple[list[str], list[li
         first = [
             str(places[id(one.candidate)]),
             str(one.candidate.layout),
-            f"{found.relative_time(one.candidate.estimate.time):.1f}",
+            f"{one.candidate.estimate.step.seconds:.3g}",
         ]
         if one.fit is None or one.fit.last.report.planned is None or not one.fit.last.verified:
-            time = "-" if one.time is None else f"{found.relative_time(one.time):.1f}"
-            rows.append([*first, time, *["-"] * 4, console.say(one.error or _undecided_text(one))])
+            rows.append([*first, _seconds_text(one), *["-"] * 4, console.say(one.error or _undecided_text(one))])
             continue
         for stage in one.fit.last.verified:
             outcome = stage.verdict.outcome
             rows.append(
                 [
                     *first,
-                    "-" if one.time is None else f"{found.relative_time(one.time):.1f}",
+                    _seconds_text(one),
                     str(stage.stage),
                     f"{one.estimated_bytes[stage.stage] / GIB:.1f}",
                     f"{stage.predicted_bytes / GIB:.2f}",
@@ -318,17 +336,65 @@ def _undecided_text(one: TriedLayout) -> Message:
     return msg("layouts.no-plan", stage=short.stage, over=gib(short.over_bytes))
 
 
+def _seconds_text(one: TriedLayout) -> str:
+    return "-" if one.step is None else f"{one.step.seconds:.3g}"
+
+
 def search_verdict(found: SearchFit) -> list[Message]:
-    """Return the verdict on the layout search."""
-    if found.chosen is None or found.chosen.time is None:
+    """Return the verdict on the layout search, the place of the current layout, and why the first one is first."""
+    if found.chosen is None or found.chosen.step is None:
         runs = sum(one.fit is not None for one in found.tried)
-        return [msg("layouts.none", count=runs) if found.tried else msg("layouts.only-ranked")]
-    time = f"{found.relative_time(found.chosen.time):.1f}"
-    return [msg("layouts.chosen", layout=str(found.chosen.candidate.layout), time=time)]
+        lines = [msg("layouts.none", count=runs) if found.tried else msg("layouts.only-ranked")]
+    else:
+        step = found.chosen.step
+        sizes = {"seconds": f"{step.seconds:.3g}", "time": f"{found.relative_time(step):.1f}"}
+        lines = [msg("layouts.chosen", layout=str(found.chosen.candidate.layout), **sizes)]
+    return [*lines, _present_line(found), *_first_reasons(found)]
+
+
+def _present_line(found: SearchFit) -> Message:
+    ranking = found.ranking
+    if ranking.present is None:
+        return msg("layouts.present-refused", layout=str(found.now))
+    one = ranking.candidates[ranking.present]
+    params = {"layout": str(found.now), "seconds": f"{one.estimate.step.seconds:.3g}"}
+    if not ranking.present_fits:
+        return msg("layouts.present-over", **params)
+    return msg("layouts.present", number=ranking.present + 1, count=len(ranking.fitting), **params)
+
+
+def _first_reasons(found: SearchFit) -> Iterator[Message]:
+    # Compare the first layout with the current one; with the second, if it is the current one or that is unknown.
+    ranking = found.ranking
+    if len(ranking.candidates) > 1:
+        first, other = ranking.candidates[0], ranking.candidates[ranking.present or 1]
+        parts = [
+            (one.estimate.step.work_seconds, one.estimate.step.waiting_seconds, one.estimate.step.sent_seconds)
+            for one in (first, other)
+        ]
+        less = {name: f"{a - b:+.3g}" for name, a, b in zip(("work", "waiting", "sent"), *parts, strict=True)}
+        yield msg("layouts.why", first=str(first.layout), other=str(other.layout), **less)
 
 
 def search_notes(found: SearchFit) -> list[Message]:
     """Return notes on the figures of the search."""
-    reference = "layouts.note.present" if found.reference is not None else "layouts.note.best"
-    names = ("estimate", "time", "sent", "order", "equal")
-    return [msg(reference), *(msg(f"layouts.note.{name}") for name in names)]
+    reference = "layouts.note.present" if found.ranking.present is not None else "layouts.note.best"
+    notes = (msg(f"layouts.note.{name}") for name in ("estimate", "time", "equal"))
+    return [msg(reference), *notes, *prediction_notes(found.ranking.cluster)]
+
+
+def prediction_lines(found: Prediction | None) -> list[Message]:
+    """Return a predicted step in seconds, tokens per second and MFU."""
+    if found is None:
+        return []
+    step, kind = found.step, "step" if found.cluster.scale is None else "measured"
+    rate = {"rate": f"{step.tokens_per_second:.0f}", "mfu": f"{step.mfu:.1%}", "device": found.cluster.speed.name}
+    return [msg(f"seconds.{kind}", seconds=f"{step.seconds:.3g}", **rate)]
+
+
+def prediction_notes(cluster: Cluster) -> list[Message]:
+    """Return what predicted seconds rest on."""
+    speed = cluster.speed
+    notes = [msg("seconds.note.assumed", device=speed.name)] if cluster.assumed else []
+    notes += [msg("seconds.note.error", like=speed.like, error=f"{speed.error:.0%}")] if cluster.scale is None else []
+    return notes + ([msg("seconds.note.other", device=speed.name, like=speed.like)] if speed.name != speed.like else [])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ms_tune.encode import record_json
 from ms_tune.fit.costs import TimeExplanation
+from ms_tune.fit.predict import Cluster
 from ms_tune.fit.rank import LayoutCandidate
 from ms_tune.fit.result import ConfigFit, VerifiedStage, VerifyRound
 from ms_tune.fit.search import SearchFit
+from ms_tune.fit.step_time import StepTime
 from ms_tune.planning.fit import EvaluatedPlan, FitReport
 from ms_tune.planning.layouts import Layout
 from ms_tune.report import fit_config, fit_text
@@ -96,6 +98,7 @@ def config_fit_json(found: ConfigFit) -> dict[str, object]:
         "changed_values": found.changed,
         "diff": fit_config.diff_of_plan(found) if found.changed else "",
         "notes": fit_config.plan_notes(found),
+        "predicted": found.predicted and _prediction_json(found.predicted.step, found.predicted.cluster),
         "seconds": {"table": found.seconds[0], "plans": found.seconds[1]},
     }
 
@@ -126,13 +129,14 @@ def search_json(found: SearchFit) -> dict[str, object]:
         "now": _layout_json(found.now),
         "limit_bytes": found.limit.bytes,
         "ranking": [_candidate_json(found, one) for one in found.ranking.candidates],
-        **record_json(found.ranking, "leading", "pruned"),
+        **record_json(found.ranking, "present", "pruned"),
         "refused": [{"reason": reason, "count": count} for reason, count in fit_search.list_refusals(found)],
         "tried": [
             {
                 **_candidate_json(found, one.candidate),
                 "error": one.error,
-                "plan_relative_time": None if one.time is None else found.relative_time(one.time),
+                "plan_relative_time": None if one.step is None else found.relative_time(one.step),
+                "plan_predicted": one.step and _prediction_json(one.step, found.ranking.cluster),
                 "plan_estimated_bytes": one.estimated_bytes,
                 "fit": one.fit and config_fit_json(one.fit),
             }
@@ -150,8 +154,18 @@ def _layout_json(layout: Layout) -> dict[str, object]:
 
 def _candidate_json(found: SearchFit, one: LayoutCandidate) -> dict[str, object]:
     estimate = one.estimate
-    figures = record_json(estimate, "bubble", "peak_bytes", "recomputed", "least_bytes", "sent_bytes")
+    figures = record_json(estimate, "peak_bytes", "recomputed", "least_bytes")
+    predicted = {"predicted": _prediction_json(estimate.step, found.ranking.cluster)}
     return {
         "layout": _layout_json(one.layout),
-        "estimate": {"relative_time": found.relative_time(estimate.time), **figures},
+        "estimate": {"relative_time": found.relative_time(estimate.step), **figures, **predicted},
+    }
+
+
+def _prediction_json(step: StepTime, cluster: Cluster) -> dict[str, object]:
+    return {
+        **record_json(step, "seconds", "bubble", "sent_seconds", "tokens_per_second", "mfu"),
+        "device": cluster.speed.name,
+        "device_assumed": cluster.assumed,
+        "from_measured_step": cluster.scale is not None,
     }

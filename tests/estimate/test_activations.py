@@ -16,10 +16,8 @@ from ms_tune.estimate.memory import (
     exchanged_bytes,
     head_bytes,
     layer_activations,
-    layer_sent_bytes,
     logits_bytes,
     megatron_activations,
-    p2p_bytes,
 )
 
 MIB = 2**20
@@ -100,16 +98,7 @@ def test_a_layer_of_megatron_without_a_gate_and_with_a_shared_expert() -> None:
     assert found == Activations(4 * ROW + FUSED_HEADS + 2 * 12 * (3 * 5 + 6) * 4 // 4 + 2 * ROW * 3, ROW)
 
 
-@pytest.mark.parametrize(("again", "passes"), [(False, 2), (True, 3)])
-def test_what_is_sent_with_everything_split(again: bool, passes: int) -> None:  # noqa: FBT001 - a column
-    reductions = passes * 2 * (2 * ROW * 3 // 4)
-    keys = passes * (2 * 12 * 2 * (3 + 2)) // 4 * 2
-    assert layer_sent_bytes(SMALL, SPLIT, experts=False, again=again) == reductions + keys
-    routed = passes * 2 * (ROW * 3 // 4 // 2)
-    assert layer_sent_bytes(SMALL, SPLIT, experts=True, again=again) == reductions + keys + routed
-
-
-def test_logits_and_what_is_handed_on() -> None:
+def test_logits() -> None:
     assert logits_bytes(SMALL, SPLIT) == 6 * 12 * 11 // 4
     gathered = 6 * 3 * 12 * 11  # of three ranks that share the sequence
     cast = 2 * 2 * 8 * 11 // 4
@@ -118,6 +107,4 @@ def test_logits_and_what_is_handed_on() -> None:
     shared = SPLIT._replace(context=2, sequence=True)
     alone, several = (head_bytes(SMALL, shared._replace(data=ranks), STATIC_GRAPH, 0) for ranks in (1, 2))
     assert several - alone == exchanged_bytes(SMALL, shared._replace(data=2), STATIC_GRAPH) == 8 * 12 * 11 // 4
-    assert p2p_bytes(SMALL, SPLIT) == 2 * ROW // 4
-    assert p2p_bytes(SMALL, COPIED) == 2 * ROW
     assert RankShare(1, 2, sequence=False) == RankShare(1, 2, sequence=False, context=1, expert=1)
