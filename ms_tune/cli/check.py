@@ -9,13 +9,14 @@ from pathlib import Path
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.request import DryrunRequest, Setting
-from ms_tune.errors import ConfigError, DefectError, ExitCode, ForeignFileError, MsTuneError, UsageError, error_of_file
+from ms_tune.errors import ConfigError, DefectError, ExitCode, ForeignFileError, UsageError, error_of_file
 from ms_tune.lint.runner import LintTarget, discover, looks_like_a_config
 from ms_tune.lint.settings import settings_for
-from ms_tune.report.check import overviews_json, write_github, write_overviews
+from ms_tune.report.check import overviews_json, overviews_markdown, write_github, write_overviews
 from ms_tune.report.console import Console, usage_hint
 from ms_tune.report.lint_formats import name_brought_files, write_failure
 from ms_tune.source import SCRIPTS
+from ms_tune.source.atomic_write import write_atomically
 from ms_tune.source.git import changed_since
 from ms_tune.text import Language, msg
 from ms_tune.workflows.check.config import OverviewRequest
@@ -40,6 +41,8 @@ def build_parser(language: Language) -> Parser:
     parser.option("--model-config", "sizes.help.model-config", type=Path, metavar="PATH")
     parser.flag("--skip-unknown", "check.help.skip-unknown")
     parser.option("--format", "check.help.format", choices=_FORMATS, default=_FORMATS[0])
+    parser.flag("--markdown", "check.help.markdown")
+    parser.file("--markdown-file", "check.help.markdown-file")
     parser.add_common_arguments()
     return parser
 
@@ -115,9 +118,15 @@ def _check_file(target: LintTarget, arguments: Namespace, console: Console) -> O
 
 
 def _show_screens(
-    screens: Sequence[Overview], failures: Sequence[MsTuneError], arguments: Namespace, console: Console
+    screens: Sequence[Overview], failures: Sequence[ConfigError], arguments: Namespace, console: Console
 ) -> None:
-    if arguments.json:
+    if arguments.markdown or arguments.markdown_file is not None:
+        markdown = overviews_markdown(screens, failures, console)
+        if arguments.markdown_file is not None:
+            write_atomically(arguments.markdown_file, markdown.encode("utf-8", "replace"))
+    if arguments.markdown:
+        console.write_raw(markdown.rstrip("\n"))
+    elif arguments.json:
         console.write_json(overviews_json(screens, failures, console))
     elif arguments.format == "github":
         write_github(screens, console)

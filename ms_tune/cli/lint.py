@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ms_tune.cli.parser import Parser
 from ms_tune.diagnostics import Severity
+from ms_tune.encode import json_text
 from ms_tune.enums import CHECKED_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.facts.query import default_release, release_of
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ms_tune.cli.output import ProgressLine
 
 _PROGRAM = "ms-tune lint"
-FORMATS = ("text", "concise", "json", "sarif", "github", "junit")
+FORMATS = ("text", "concise", "json", "sarif", "github", "gitlab", "junit")
 _SAFE, _UNSAFE = "safe", "unsafe"
 _MANY = 48  # files from which progress is shown
 _SKIPPED = 5  # skipped files that are named if there is nothing else
@@ -231,5 +232,7 @@ def _write_for_program(chosen: str, report: LintReport, arguments: Namespace, co
         console.write_json(lint_formats.lint_sarif(report, console.language, {rule.id: rule for rule in rules}))
     elif chosen == "github":
         lint_formats.write_github(report, console)
+    elif chosen == "gitlab":
+        console.write_raw(json_text(lint_formats.lint_gitlab(report, console.language), indent=2))
     else:
         console.write_raw(lint_formats.lint_junit(report, console))

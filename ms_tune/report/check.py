@@ -8,14 +8,16 @@ from pathlib import Path
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import record_json
 from ms_tune.enums import SizeOrigin
-from ms_tune.errors import MsTuneError
+from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.estimate.memory import Estimate
 from ms_tune.report.console import SEVERITY_COLOURS, Console, fold, pad, shown_path, terminal_width, text_width
 from ms_tune.report.lint_formats import LEVELS, failure_json, format_annotation
+from ms_tune.report.markdown import code_markdown, escape_markdown
 from ms_tune.report.words import evidence_lines, verdict_word
 from ms_tune.text import Message, msg
 from ms_tune.units import short_gib
 from ms_tune.verdict.outcome import Verdict
+from ms_tune.version import __version__
 from ms_tune.workflows.check.result import Assumptions, Matter, MemoryDifference, Overview, Sizes
 
 _LONGEST = 40  # characters of a value
@@ -104,18 +106,22 @@ def _write_table(overviews: Sequence[Overview], console: Console) -> None:
 
 
 def _memory_cell(overview: Overview, console: Console) -> str:
-    # The need and the limit of the fullest stage, and the state.
-    worst, found = overview.worst, overview.estimate
-    if worst is not None:
-        need, limit, word = worst.verdict.need, worst.verdict.limit, verdict_word(worst.verdict, console)
-        sizes = (need.footprint_bytes, limit.bytes) if need is not None and limit is not None else None
-    elif found is not None:
-        sizes, word = (found.fullest.peak_bytes, found.limit.bytes), console.text(f"check.word.{found.outlook.value}")
-    else:
-        sizes, word = None, console.text("check.word.none")
+    word, sizes = _memory_sizes(overview, console)
     if sizes is None:
         return word
     return console.text("check.word.sizes", need=short_gib(sizes[0]), limit=short_gib(sizes[1]), word=word)
+
+
+def _memory_sizes(overview: Overview, console: Console) -> tuple[str, tuple[int, int] | None]:
+    # The state, and the need and the limit of the fullest stage if known.
+    worst, found = overview.worst, overview.estimate
+    if worst is not None:
+        need, limit = worst.verdict.need, worst.verdict.limit
+        sizes = (need.footprint_bytes, limit.bytes) if need is not None and limit is not None else None
+        return verdict_word(worst.verdict, console), sizes
+    if found is not None:
+        return console.text(f"check.word.{found.outlook.value}"), (found.fullest.peak_bytes, found.limit.bytes)
+    return console.text("check.word.none"), None
 
 
 def _count_cells(overview: Overview) -> Sequence[str]:
@@ -253,6 +259,57 @@ def _wrap_lines(text: str, most: int | None = None, indent: str = "") -> list[st
         lines = fold(f"{indent}{text}", terminal_width() - len(_MORE))[:most]
         lines[-1] += _MORE
     return lines
+
+
+MARKER = "<!-- ms-tune check -->"  # by which a later run finds the comment to replace
+_MOST_ROWS, _MOST_MATTERS = 10, 5
+
+
+def overviews_markdown(overviews: Sequence[Overview], failures: Sequence[ConfigError], console: Console) -> str:
+    """Return the comment of a merge request: a table of the files, the worst first, and the findings."""
+    matters = sorted((one for screen in overviews for one in screen.matters), key=lambda one: one.severity.rank)
+    counts = [(one.value, sum(matter.severity is one for matter in matters)) for one in Severity]
+    counted = [console.text(f"check.count.{name}", count=count) for name, count in counts if count]
+    summary = console.listed(counted) if counted else console.text("check.matters.none")
+    sizes = {"files": len(overviews) + len(failures), "over": sum(one.is_over for one in overviews)}
+    lines = [MARKER, f"### {console.text('check.markdown.title', **sizes, summary=summary)}"]
+    screens = sorted(overviews, key=lambda one: (not one.is_over, -one.exit_code()))
+    if screens:
+        lines += ["", *_markdown_table(screens[:_MOST_ROWS], console)]
+    if len(screens) > _MOST_ROWS:
+        lines += ["", console.text("check.matters.more", count=len(screens) - _MOST_ROWS)]
+    items = [_markdown_change(one, console) for one in screens[:_MOST_MATTERS] if one.against or one.is_over]
+    texts = [(error.path, error.line, "", error.message) for error in failures]
+    texts += [(one.path, one.line, one.id, one.text) for one in matters]
+    for path, line, id_, text in texts[:_MOST_MATTERS]:
+        place = code_markdown(f"{path}:{line}" if line else path)
+        items.append(f"{place} {f'**{id_}** ' if id_ else ''}{escape_markdown(console.say(text))}")
+    if len(texts) > _MOST_MATTERS:
+        items.append(console.text("check.matters.more", count=len(texts) - _MOST_MATTERS))
+    lines += ["", *(f"- {one}" for one in items)] if items else []
+    if screens:
+        lines += ["", f"{console.text('check.next')}{code_markdown(_best_command(screens[0])[0])}"]
+    how = "simulated" if any(one.stages for one in screens) else "estimated"
+    return "\n".join([*lines, "", f"<sub>ms-tune {__version__}: {console.text(f'check.markdown.{how}')}</sub>", ""])
+
+
+def _markdown_table(screens: Sequence[Overview], console: Console) -> Iterator[str]:
+    names = ["file", "memory", "need", *(["before"] if any(one.against for one in screens) else []), "limit"]
+    yield f"| {' | '.join(console.text(f'check.column.{name}') for name in names)} |"
+    yield f"| --- | --- |{' ---: |' * len(names[2:])}"
+    for one in screens:
+        word, sizes = _memory_sizes(one, console)
+        cells = {"file": code_markdown(one.path), "memory": f"**{word}**" if one.is_over else word}
+        if one.against is not None:
+            cells["before"] = short_gib(one.against.before_bytes)
+        if sizes is not None:
+            cells |= {"need": short_gib(sizes[0]), "limit": short_gib(sizes[1])}
+        yield f"| {' | '.join(cells.get(name, '') for name in names)} |"
+
+
+def _markdown_change(one: Overview, console: Console) -> str:
+    text = console.say(memory_sentence(one)) if one.against is None else _change_sentence(one.against, console)
+    return f"{code_markdown(one.path)} {escape_markdown(text)}"
 
 
 _TITLE = "ms-tune check"

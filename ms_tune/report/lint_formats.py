@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
@@ -208,6 +209,36 @@ def _artifact_location(path: Path) -> dict[str, object]:
     if relative.startswith(".."):
         return {"uri": Path(os.path.abspath(path)).as_uri()}  # noqa: PTH100 - removes `..`, keeps symbolic links
     return {"uri": quote(shown_path(path) if str(path) == "-" else Path(relative).as_posix()), "uriBaseId": "%SRCROOT%"}
+
+
+_QUALITY = {Severity.ERROR: "critical", Severity.WARNING: "major", Severity.INFO: "info"}
+
+
+def lint_gitlab(report: LintReport, language: Language) -> list[dict[str, object]]:
+    """Return the report for the Code Quality widget of GitLab (``artifacts:reports:codequality``)."""
+    found: list[dict[str, object]] = [
+        {
+            "description": finding.sentence(language),
+            "check_name": f"{finding.id} {finding.name}",
+            "fingerprint": sha256(f"{shown_path(file.path)}:{print_}".encode("utf-8", "replace")).hexdigest(),
+            "severity": _QUALITY[finding.severity],
+            "location": {"path": shown_path(file.path), "lines": {"begin": finding.location.line}},
+        }
+        for file in report.files
+        for finding, print_ in zip(file.findings, file.fingerprints(), strict=True)
+    ]
+    for error in report.errors:
+        name = shown_path(Path(getattr(error, "path", None) or "-"))
+        found.append(
+            {
+                "description": render(error.message, language),
+                "check_name": "unreadable",
+                "fingerprint": sha256(f"{name}:unreadable".encode("utf-8", "replace")).hexdigest(),
+                "severity": "critical",
+                "location": {"path": name, "lines": {"begin": getattr(error, "line", None) or 1}},
+            }
+        )
+    return found
 
 
 _XML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})

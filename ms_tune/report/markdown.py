@@ -15,7 +15,7 @@ from ms_tune.report.console import Console
 
 TYPE_CHECKING = False
 
-_MARKS = re.compile(r"([\\`*_{}\[\]()#+!|~$^=-])")
+_MARKS = re.compile(r"([\\`*_{}\[\]|~$^])")
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # Mentions, references (GitHub `#1`, GitLab `!1 %1 ~label`) and links begin like this; an invisible space ends them.
 _REFERENCES = re.compile(r"(@|#|!|%|~|:(?=//)|www(?=\.))(?=\S)")
@@ -38,7 +38,7 @@ def code_markdown(text: object) -> str:
 
 
 def hover_markdown(key: Key | None, rules: Sequence[RuleEntry], release: str, console: Console) -> str:
-    """Return what an editor shows about a key and the checks that report it."""
+    """Return the Markdown that an editor shows about a key and the checks that report it."""
     return "\n\n---\n\n".join(
         (*(_key_parts(key, release, console) if key is not None else ()), *_rule_parts(rules, console))
     )

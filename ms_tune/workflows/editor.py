@@ -51,7 +51,7 @@ class Completion(Record):
 
 
 class JobLens(Record):
-    """What a config's job does, to be shown above its settings."""
+    """The memory and layers of a config's job, to be shown above its settings."""
 
     overview: Overview
     plan: LayerPlan | None  # None if the framework refuses it, or it is unknown
@@ -84,7 +84,7 @@ class EditorFile:
 
     @cached_property
     def report(self) -> LintReport:
-        """Return what ``ms-tune lint`` reports about this text; files of other programs are skipped."""
+        """Return the findings of ``ms-tune lint`` in this text; files of other programs are skipped."""
         return self._lint()
 
     def fix_all(self) -> str:
@@ -145,7 +145,7 @@ class EditorFile:
                 Completion(one, self._argument(one), is_key=True) for one in names
             ], start + word.start() if word else 0
         match = _LINE.match(head)
-        if match is not None:  # behind a colon
+        if match is not None:  # after a colon
             path = (*section_above(self.text[:start], match["lead"]), match["key"])
             word = re.search(r"[^\s\[,'\"]*$", head)
             return list(self._values(path)), start + (word.start() if word else len(head))

@@ -35,6 +35,8 @@ def run_action(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m ms_tune "$@"\n', encoding="utf-8")
     command.chmod(0o755)
+    environment["GITHUB_STEP_SUMMARY"] = str(folder / "summary.md")
+    environment["GITHUB_ACTION_PATH"] = str(ROOT)
     search = {"PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [str(BASH), "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
@@ -106,6 +108,21 @@ def test_settings_that_a_pull_request_brings_are_named(tmp_path: Path, monkeypat
             re.sub(r".*file=(.*?),.*", r"\1", line) for line in shown if "changes what ms-tune reports" in line
         }
     assert named["lint"] == named["check"] == {*brought} - {"pyproject.toml"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BASH is None, reason="the action runs in bash")
+def test_a_job_that_would_run_out_of_memory_does_not_pass(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples" / "out_of_memory.yaml", tmp_path)
+    given = {"command": "check", "paths": "out_of_memory.yaml", "comment": "true"}
+    done = run_action(tmp_path, **given, arguments="--device-memory 30GB")
+    assert done.returncode == 1
+    assert re.search("::error .*Stage 0 needs .*over by", done.stdout)
+    summary = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert "| `out_of_memory.yaml` | **estimated to exceed** |" in summary
+    assert "no comment" in done.stderr  # this is not a pull request
+    shutil.rmtree(tmp_path / "bin")
+    assert run_action(tmp_path, **given, arguments="--device-memory 64GB").returncode == 0
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])

@@ -98,7 +98,7 @@ def test_consequences_are_those_of_the_schema_each_with_its_sentence() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize("form", ["text", "concise", "json", "sarif", "github", "junit"])
+@pytest.mark.parametrize("form", ["text", "concise", "json", "sarif", "github", "gitlab", "junit"])
 def test_every_form_of_output_has_the_consequence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str, language: str
 ) -> None:

@@ -124,6 +124,18 @@ def test_github(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_gitlab(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    # The fields that GitLab reads of a Code Quality report, and its five severities (doc/ci/testing/code_quality.md).
+    found = json.loads(run(capsys, "--format", "gitlab", "my config.yaml", str(project / "absent.yaml")))
+    fields = {"description", "check_name", "fingerprint", "severity", "location"}
+    assert {frozenset(one) for one in found} == {frozenset(fields)}
+    assert {one["severity"] for one in found} <= {"info", "minor", "major", "critical", "blocker"}
+    assert len({one["fingerprint"] for one in found}) == len(found)
+    places = [(one["check_name"], one["location"]["path"], one["location"]["lines"]["begin"]) for one in found]
+    assert places[1] == ("MST102 number-read-as-text", "my config.yaml", 3)
+    assert places[-1][:2] == ("unreadable", str(project / "absent.yaml"))
+
+
 def test_junit(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     out = run(capsys, "--format", "junit", "my config.yaml", str(project / "clean.yaml"))
     root = ET.fromstring(out)  # noqa: S314 - our own output
