@@ -107,6 +107,8 @@ def _needed_by(rest: tuple[str, ...]) -> str | None:
         return "simulation"
     if rest[0] == "fit" and not {*_WITHOUT_RUNS} & {*rest} and ("--top", "0") not in itertools.pairwise(rest):
         return "simulation"
+    if rest[0] == "server":
+        return "editor"
     return "repository" if "--base" in rest else None
 
 
