@@ -24,10 +24,10 @@ _FOLDER = Path(__file__).parent / "texts"
 # Counted nouns in English texts and the verbs after them: "1 blocks match" becomes "1 block matches". The report in the
 # browser (report/templates/memory_data.js) does the same.
 _COUNTED = (
-    r"\{(\w+)\} ((?:small|equal|worst|more|safe|offloaded|data-parallel|pipeline|MTP|multi-token-prediction) )?"
-    r"(allocation|argument|batch|block|byte|card|check|chunk|communicator|copy|count|device|difference|dryrun|entr|epoch|error|event|"
+    r"\{(\w+)\} ((?:small|equal|worst|more|safe|launch|offloaded|data-parallel|pipeline|MTP|multi-token-prediction) )?"
+    r"(allocation|argument|batch|block|byte|card|check|chunk|communicator|config|copy|count|device|difference|dryrun|entr|epoch|error|event|"
     r"file|finding|fix|folder|gap|info|issue|iteration|layer|layout|level|line|log|micro-batch|number|page|parameter|place|plan|"
-    r"process|rank|round|row|run|sample|stage|step|tick|time|token|value|variant|warning|NPU)(ies|es|s)\b"
+    r"process|profile|rank|round|row|run|sample|script|stage|step|tick|time|token|value|variant|warning|NPU)(ies|es|s)\b"
     r"( (?:are|were|have|do|match|mention|remain|tell)\b)?"
 )
 _VERBS = {

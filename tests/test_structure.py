@@ -375,7 +375,7 @@ def test_only_the_console_prints() -> None:
 # Each reads files of ms-tune itself, or those of its own run folders and caches, whose size it looks at first.
 _OWN_FILES = {
     *("text", "extras", "native", "packing.engine", "report.memory_html", "footprint.findings", "footprint.remedies"),
-    *("lint.checklist", "lint.rules", "cli.init", "cli.rule", "fit.measure", "fit.table_cache"),
+    *("lint.checklist", "lint.rules", "cli.demo", "cli.init", "cli.rule", "fit.measure", "fit.table_cache"),
     *("footprint.judgement", "readers.plain_pickle", "source.atomic_write"),
 }
 

@@ -14,6 +14,7 @@ COMMANDS = {
     "schema": "schema",
     "server": "server",
     "init": "init",
+    "demo": "demo",
     "normalize-recompute": "normalize",
     "migrate": "migrate",
     "dryrun": "dryrun",
@@ -26,7 +27,7 @@ COMMANDS = {
 }
 # Task (its title is the text "cli.task.NAME") and the commands for it, as the help lists them.
 TASKS = {
-    "check": ("check", "lint", "rule", "help"),
+    "check": ("check", "lint", "rule", "demo", "help"),
     "write": ("init", "schema", "server", "migrate", "normalize-recompute"),
     "memory": ("dryrun", "fit", "memory", "runs"),
     "speed": ("metrics", "profile"),

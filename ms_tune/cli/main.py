@@ -62,7 +62,8 @@ def _fail(error: Exception, console: Console) -> int:
 
 def _run_command(arguments: Sequence[str], console: Console) -> int:
     if not arguments:
-        console.write_raw(fit_to_terminal(console.text("cli.start")))
+        about = import_module("ms_tune.cli.start").describe_folder(Path(), console)
+        console.write_raw(fit_to_terminal("\n\n".join(filter(None, (about, console.text("cli.start"))))))
         return ExitCode.OK
     options, rest = list(arguments), []
     for position, argument in enumerate(arguments):

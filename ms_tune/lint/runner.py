@@ -58,7 +58,7 @@ CODE = (".env", *SCRIPTS, ".py")
 SUFFIXES = (".yaml", ".yml", "tools.json", *CODE)  # of JSON files, only the one with this name
 
 _MAGIC = frozenset("*?[")  # characters that make a name a glob
-_SKIPPED_FOLDERS = ("__pycache__", "node_modules", "site-packages")
+SKIPPED_FOLDERS = ("__pycache__", "node_modules", "site-packages")
 _POOL_FROM = 48  # fewer files are checked before a second process has started
 _CHUNK = 16
 _LOOKED_AFTER = 64  # the number of files after which this process collects garbage
@@ -201,7 +201,7 @@ def _walk(folder: Path) -> Iterator[tuple[Path, bool]]:
             name
             for name in folders
             if not name.startswith(".")
-            and name not in _SKIPPED_FOLDERS
+            and name not in SKIPPED_FOLDERS
             and not os.path.exists(os.path.join(here, name, "pyvenv.cfg"))  # noqa: PTH110, PTH118 - many folders
         )
         for name in sorted(files):

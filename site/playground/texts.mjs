@@ -98,7 +98,7 @@ export const TEXTS = {
     "theme.auto": "跟随系统",
     "theme.light": "浅色",
     "theme.dark": "深色",
-    input: "你的文件",
+    input: "您的文件",
     example: "示例",
     "example.none": "选择…",
     "example.mistakes": "有错误的配置",
