@@ -376,7 +376,7 @@ def test_only_the_console_prints() -> None:
 _OWN_FILES = {
     *("text", "extras", "native", "packing.engine", "report.memory_html", "footprint.findings", "footprint.remedies"),
     *("lint.checklist", "lint.rules", "cli.demo", "cli.init", "cli.rule", "fit.measure", "fit.table_cache"),
-    *("footprint.judgement", "readers.plain_pickle", "source.atomic_write"),
+    *("footprint.judgement", "readers.plain_pickle", "source.atomic_write", "workflows.new_job.drafts"),
 }
 
 

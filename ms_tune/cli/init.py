@@ -1,4 +1,4 @@
-"""Define ``ms-tune init``, which copies a tested template config."""
+"""Define ``ms-tune init``, which copies a tested template config or writes one for a model and a number of NPUs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ms_tune.cli.device import add_device_arguments
+from ms_tune.cli.init_job import write_new_job
 from ms_tune.cli.parser import Parser
 from ms_tune.encode import record_json
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError, closest
-from ms_tune.facts.query import data_folder
+from ms_tune.facts.query import data_folder, load
 from ms_tune.report.console import Console, usage_hint
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.text import Language, msg
@@ -54,13 +56,25 @@ def build_parser(language: Language) -> Parser:
     )
     parser.option("destination", "init.help.destination", nargs="?", metavar="DEST", type=Path)
     parser.flag("--list", "init.help.list")
+    parser.option("--model", "init.help.model", metavar="NAME", among=lambda: load("sizes")["models"])
+    parser.option("--model-config", "init.help.model-config", type=Path, metavar="PATH")
+    parser.option("--devices", "init.help.devices", type=parser.count, metavar="N")
+    parser.option("--seq", "init.help.seq", type=parser.count, metavar="TOKENS")
+    parser.option("--global-batch", "init.help.global-batch", type=parser.count, metavar="SAMPLES")
+    parser.option("--dialect", "init.help.dialect", choices=list(load("from_zero")["trains"]))
+    parser.file("-o, --output", "init.help.output")
+    parser.flag("--no-verify", "init.help.no-verify")
+    parser.flag("--diff", "init.help.diff")
     parser.flag("--force", "init.help.force")
+    add_device_arguments(parser)
     parser.add_common_arguments(verdict=False)
     return parser
 
 
-def run(arguments: Namespace, console: Console) -> ExitCode:
-    """List the templates, or copy one."""
+def run(arguments: Namespace, console: Console) -> int:
+    """List the templates, copy one, or write a config for a model and a number of NPUs."""
+    if arguments.model is not None or arguments.model_config is not None:
+        return write_new_job(arguments, console)
     known = list_templates()
     if arguments.list:
         _show_templates(known, console, json=arguments.json)

@@ -96,16 +96,17 @@ def graph_of(model: ModelConfig, dialect: Dialect, tensor: int, *, shards: bool)
     """Return the bytes that the graph of a model's network keeps; ``shards``: ranks with the same weights shard them."""
     if dialect is Dialect.MINDSPEED_MS:
         return MINDSPEED_GRAPH
+    compresses = model.value("use_attn_mask_compression") is True  # one small mask for all lengths
     if dialect is Dialect.MINDFORMERS_PYNATIVE:  # with TP, the loss keeps no logits in the parameters' format
         less = _HALF if tensor > 1 else 0
         graph = DYNAMIC_GRAPH._replace(logits=DYNAMIC_GRAPH.logits - less, more_logits=DYNAMIC_GRAPH.more_logits - less)
+        graph = graph._replace(mask=0) if compresses else graph
         return graph if shards else graph._replace(head=0, working=0, pipelined=0)
     graph = STATIC_GRAPH
     if model.facts.legacy:  # a reduction over TP ranks separates the cast of a norm's input, which is kept then
         graph = LEGACY_GRAPH._replace(hidden=8 if tensor > 1 else LEGACY_GRAPH.hidden)
     graph = graph if has_query_norm(model) else graph._replace(normed=0)
-    if model.value("use_attn_mask_compression") is True:
-        graph = graph._replace(mask=0)
+    graph = graph._replace(mask=0) if compresses else graph
     if (
         not model.facts.legacy and model.value("fp32_residual_connection") is True
     ):  # sums and inner products are float32

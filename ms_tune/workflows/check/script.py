@@ -106,7 +106,7 @@ def _script_overview(
     plan = program.plan if program is not None else None
     screen = start_overview(path, _subject(script, program, report), report, plan)
     similar = _read_similar(script)
-    found = _estimate_program(request, similar)
+    found = estimate_program(request, similar)
     if isinstance(found, ProgramEstimate):
         screen = _show_estimate(screen, request, found)
     if similar is not script and screen.estimate is not None:
@@ -178,7 +178,7 @@ def _estimate_script(request: OverviewRequest, script: ScriptJob) -> Estimate | 
         job = script.config_job()
         if job is not None:
             return _inspect_config(request, script, job, None).memory.estimate
-        found = _estimate_program(request, _read_similar(script))
+        found = estimate_program(request, _read_similar(script))
     except MsTuneError:
         return None
     return found.estimate if isinstance(found, ProgramEstimate) else None
@@ -218,8 +218,8 @@ def _read_similar(script: ScriptJob) -> ScriptJob:
     return script
 
 
-def _estimate_program(request: OverviewRequest, script: ScriptJob) -> ProgramEstimate | MsTuneError:
-    # Estimate the first program with a known number of processes, or the first one; return why if that is impossible.
+def estimate_program(request: OverviewRequest, script: ScriptJob) -> ProgramEstimate | MsTuneError:
+    """Estimate the first program with a known number of processes, or the first one; return why if that is impossible."""
     try:
         commands = script.commands
         if not commands:
