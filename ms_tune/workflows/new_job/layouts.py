@@ -151,8 +151,8 @@ def step_seconds(size: JobSize, layout: Layout, recomputed: float) -> float:
         slowest = max(slowest, sum(sharded_pass(PassTimes(0, 0), parameters, share, speed)[:2]))
     bubble = (layout.pipeline - 1) / layout.chunks * max(layers) * layer
     stage = times._replace(forward=max(layers) * times.forward, backward=max(layers) * times.backward)
-    after: float = end_times(parameters, share, speed, software).after(stage, software)
-    return after + bubble + layout.micro_batches * slowest
+    after = end_times(parameters, share, speed, software).after(stage, software)
+    return float(after + bubble + layout.micro_batches * slowest)
 
 
 def speed_of(chip: str | None) -> Speed:
