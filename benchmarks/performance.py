@@ -21,6 +21,7 @@ from tests.readers.training_logs import megatron_line
 
 _NOISE = "[WARNING] DEVICE(4711,ffff9,python):2026-01-01-10:00:00.000.000 [mindspore/ccsrc/runtime.cc:99] Launch] nothing of interest %d\n"
 _FAILURE = "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total capacity; 59.00 GiB already allocated\n"
+_NANOGPT = "iter %d: loss %.4f, time %.2fms, mfu 41.25%%\n"
 _READ = "import sys\nwith open(sys.argv[1], 'rb') as file:\n    while file.read(4194304):\n        pass\n"
 
 
@@ -36,6 +37,12 @@ def main() -> None:
             with log.open("a", encoding="utf-8") as file:
                 file.write(_FAILURE)
             _show(f"memory, {name}, the failure at its end", log, ["memory", str(log), "--json"])
+        written = 0
+        with log.open("w", encoding="utf-8") as file:
+            while written < sizes[0]:
+                few = range(written // 52, written // 52 + 10_000)
+                written += file.write("".join(map(_NANOGPT.__mod__, ((at, 1 + at % 7 / 9, 99 + at % 7) for at in few))))
+        _show("metrics, lines of nanoGPT", log, ["metrics", str(log), "--json"])
         output = host_bound().write(folder)
         _repeat_trace(output / "trace_view.json", sizes[-1])
         _show("profile", output / "trace_view.json", ["profile", str(output), "--json"])

@@ -27,7 +27,7 @@ NOISE = ["nothing\n", "......Saving ckpt......\n", "==> log/worker_3.log <==\n",
 
 def lines_of(form: int, draw: random.Random) -> list[str]:
     """Draw a log of one form, with the disorder of real logs."""
-    found = []
+    found, noise = [], draw.choice((0.0, 0.2))
     for step in range(1, draw.randrange(3, 40)):
         time = draw.choice([100, draw.randrange(1, 10**6)])
         more: dict[str, Any] = {"total": draw.choice([100, 100, 100, 7]), "norm": draw.choice([1.0, step])}
@@ -39,7 +39,7 @@ def lines_of(form: int, draw: random.Random) -> list[str]:
         ][form]()
         prefix = draw.choice(["", "", f"[rank{step % 3}]:"]) if form == 2 else ""
         found += [prefix + line] * draw.choice([1, 1, 1, 1, 2])
-        if draw.random() < 0.2:
+        if draw.random() < noise:
             found.append(draw.choice(NOISE))
     return found
 

@@ -129,6 +129,7 @@ SHORT = npu("2.00 GiB", "32.00 GiB", "29.00 GiB", "0.50 GiB", "29.75 GiB")
             None,
             13.2,
         ),
+        ("RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62", "others", None, None),
         ("(16.00 GiB KV cache is needed, which is larger than the available KV cache memory (9.50 GiB)", "shortage", None, 6.5),
         (
             ("TotalUsedMemStatistics : 10737418240 plus TotalUsedByEventMemStatistics : 1073741824 and plus alloc size : 4294967296 is more "
