@@ -64,10 +64,13 @@ class Checkout:
     def releases(self) -> tuple[str, ...]:
         """Return the supported releases that it may be, oldest first; empty if unknown.
 
-        The ``setup.py`` of MindSpeed-LLM has 0.0.1 from 1.0 to 2.3 and 26.0.0dev0 in 26.1; MindFormers r2.0.0 has 1.9.0.
+        The ``setup.py`` of MindSpeed-LLM has 0.0.1 from 1.0 to 2.3 and 26.0.0dev0 since, also in commits whose arguments are
+        still nearer to 2.3; MindFormers r2.0.0 has 1.9.0.
         """
         if self.package == "mindspeed_llm" and (found := releases_with("MindSpeed-LLM", frozenset(self.own_arguments))):
-            return found
+            stated = [one[1] for version, _ in self._versions if (one := _RELEASE.match(version))]
+            if not stated or order(stated[0]) <= order(found[-1]):
+                return found
         about = [one for one in load("releases").values() if one["framework"] == self.framework]
         for version, of_git in self._versions if self.package in [one["package"] for one in about] else ():
             release = _RELEASE.match(version)

@@ -64,6 +64,16 @@ def test_a_script_is_for_the_release_that_it_lies_in(
     assert ScriptJob(script, _SCRIPT, version="2.3").release == "2.3"
 
 
+@pytest.mark.parametrize(
+    ("release", "stated", "found"),
+    [("2.3", "26.0.0dev0", "26.0"), ("26.1", "26.0.0dev0", "26.1"), ("2.3", "0.0.1", "2.3")],
+)
+def test_a_release_that_sources_state_is_the_earliest(release: str, stated: str, found: str, tmp_path: Path) -> None:
+    script = checkout(tmp_path, release)
+    write_files(tmp_path, {"setup.py": f"__version__ = '{stated}'\n"})
+    assert releases_around(script)[-1] == found
+
+
 def test_elsewhere_nothing_is_known(tmp_path: Path) -> None:
     assert find_repository(tmp_path / "tune.sh") is None
     (tmp_path / ".git").mkdir()
