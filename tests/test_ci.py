@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from ms_tune import extras
+from ms_tune.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
@@ -124,3 +125,20 @@ def test_one_process_runs_a_group(tmp_path: Path) -> None:
     )
     assert "8 passed" in done.stdout, done.stdout + done.stderr
     assert len(list(tmp_path.glob("process-*"))) == 1
+
+
+def test_a_release_is_tried_on_every_python_before_a_person_approves_it() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))["jobs"]
+    assert jobs["try"]["strategy"]["matrix"]["python"] == CLASSIFIERS
+    assert [jobs[name]["needs"] for name in ("try", "publish", "notes")] == ["build", "try", "publish"]
+    assert (jobs["publish"]["environment"], jobs["publish"]["permissions"]) == ("pypi", {"id-token": "write"})
+    assert any(step.get("run") == '.ci/release "${GITHUB_REF_NAME#v}"' for step in jobs["build"]["steps"])
+
+
+def test_commands_of_issue_templates_are_there() -> None:
+    for file in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*_*.yml"):
+        text = file.read_text(encoding="utf-8")
+        fields = [one for one in yaml.safe_load(text)["body"] if one["type"] != "markdown"]
+        assert all(re.search("[\u4e00-\u9fff]", str(one["attributes"])) for one in fields), file.name
+        assert len({one["id"] for one in fields}) == len(fields)
+        assert set(re.findall(r"`ms-tune ([a-z]\S*)", text)) <= {*COMMANDS, "report"}
