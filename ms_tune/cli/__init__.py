@@ -20,6 +20,7 @@ COMMANDS = {
     "dryrun": "dryrun",
     "memory": "memory",
     "runs": "runs",
+    "report": "report",
     "fit": "fit",
     "metrics": "metrics",
     "profile": "profile",
@@ -29,6 +30,6 @@ COMMANDS = {
 TASKS = {
     "check": ("check", "lint", "rule", "demo", "help"),
     "write": ("init", "schema", "server", "migrate", "normalize-recompute"),
-    "memory": ("dryrun", "fit", "memory", "runs"),
+    "memory": ("dryrun", "fit", "memory", "runs", "report"),
     "speed": ("metrics", "profile"),
 }

@@ -85,7 +85,7 @@ def write_overviews(
     for number, overview in enumerate(overviews):
         if quiet:
             about = f"{overview.path}: " if len(overviews) > 1 else ""
-            console.write_raw(f"{about}{_verdict_line(overview, console)}")
+            console.write_raw(f"{about}{verdict_line(overview, console)}")
             continue
         if number:
             console.write("")
@@ -93,7 +93,8 @@ def write_overviews(
             console.write_raw(line)
 
 
-def _verdict_line(overview: Overview, console: Console) -> str:
+def verdict_line(overview: Overview, console: Console) -> str:
+    """Return the verdict about memory as the first line of the screen."""
     return console.text("verdict.line.verdict", sentence=console.say(memory_sentence(overview)))
 
 
@@ -131,7 +132,7 @@ def _count_cells(overview: Overview) -> Sequence[str]:
 def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> Iterator[str]:
     most = None if verbose else _LINES
     is_missing = overview.worst is None and overview.estimate is None  # then the way to get it must not be cut off
-    for line in _wrap_lines(_verdict_line(overview, console), None if is_missing else most):
+    for line in _wrap_lines(verdict_line(overview, console), None if is_missing else most):
         yield console.paint(line, _memory_colour(overview))
     if verbose:
         yield from _evidence(overview, console)
@@ -152,6 +153,21 @@ def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> I
     head = console.text("check.next")
     for number, command in enumerate(overview.next if verbose else _best_command(overview)):
         yield f"{pad('' if number else head, text_width(head))}{command}"
+
+
+def screen_lines(overview: Overview, console: Console) -> Iterator[str]:
+    """Yield the sentences about the job and its memory after the verdict, without findings and commands."""
+    if overview.against is not None:
+        yield _change_sentence(overview.against, console)
+    yield _subject_text(overview, console)
+    if overview.assumptions is not None:
+        yield _assumptions_text(overview, console)
+    if overview.sizes is not None:
+        yield _sizes_text(overview.sizes, console)
+    if overview.estimated_as:
+        yield console.text("check.estimated-as", release=overview.estimated_as)
+    if overview.change is not None:
+        yield console.text("check.change", change=console.say(overview.change.text))
 
 
 def _best_command(overview: Overview) -> Sequence[str]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 _NUMBERS = 4  # columns of numbers in the layer table
+_COLUMNS = ("stage", "chunk", "layers", "count", "effect", "select", "comm", "exclude", "swap", "overridden")
 _SHADES = "·░▒▓█"  # none, up to a third, up to two thirds, less than all, all
 _THIRDS = 3
 _ALIKE = attrgetter(
@@ -138,11 +139,26 @@ def _name_pattern(legend: dict[str, str], pattern: str) -> str:
     return legend.setdefault(pattern, _NAMES[count % len(_NAMES)] + more)
 
 
+def layer_table(plan: LayerPlan, console: Console) -> tuple[list[str], list[list[str]]]:
+    """Return heads and rows of a table of all layers, the first four columns numbers; patterns are written out."""
+    heads = [console.text(f"normalize.column.{name}") for name in _COLUMNS]
+    legend, whole = dict[str, str](), console.text("normalize.swap.layer")
+    rows = [
+        _layers_row(run, legend, console.text(f"normalize.effect.{run[0].recompute.value}"), whole)
+        for run in (list(alike) for _, alike in groupby(plan.layers, key=_ALIKE))
+    ]
+    full = {name: pattern for pattern, name in legend.items()}
+    return heads, [
+        [*row[:_NUMBERS], *(" ".join(full.get(one, one) for one in cell.split()) for cell in row[_NUMBERS:])]
+        for row in rows
+    ]
+
+
 def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console, width: int) -> None:
     console.write(f"\n{console.text('normalize.title.layers')}")
     legend: dict[str, str] = {}
     whole = console.text("normalize.swap.layer")
-    names = ["stage", "chunk", "layers", "count", "effect", "select", "comm", "exclude", "swap", "overridden"]
+    names = [*_COLUMNS]
     has_kinds = any(map(attrgetter("kind"), layers))
     if has_kinds:
         names.insert(_NUMBERS, "kind")

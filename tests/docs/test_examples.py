@@ -118,7 +118,7 @@ def failed(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> list[s
     if rest[0] == "fit" and "--search" not in rest and "--explain" not in rest:
         rest += ["--effort", "quick"]
     for option, file in itertools.pairwise(rest):
-        if option in ("--html", "--write"):
+        if option in ("--html", "--write", "-o", "--bundle"):
             Path(file).unlink(missing_ok=True)  # an earlier example's
     code = main(rest)
     captured = capsys.readouterr()
@@ -131,7 +131,11 @@ def failed(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> list[s
 
 def in_chinese(rest: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Return what is wrong with the command's output in Chinese; commands that write or take long are skipped."""
-    if {"--html", "--write", "--fix", "--lang", "--effort"} & {*rest} or rest[0] == "init" or "--" in rest:
+    if (
+        {"--html", "--write", "-o", "--bundle", "--fix", "--lang", "--effort"} & {*rest}
+        or rest[0] == "init"
+        or "--" in rest
+    ):
         return []
     main([*rest, "--lang", "zh"])
     captured = capsys.readouterr()
