@@ -252,6 +252,7 @@ def keep_fewer_in_flight(table: Table, contents: Contents, curve: Curve, _cells:
         (run, find_highest_moment(np.concatenate([table.end[run], table.start[run]]), np.repeat([-1, 1], len(run)))[0])
         for run in _split_by_operator(table, forward & kept)
     ]
+    runs = [(run, together) for run, together in runs if together]  # of a damaged trace, none may be there
     sizes = Counter[int]()
     for run, together in runs:
         sizes[together] += int(table.size[run].sum())

@@ -26,6 +26,11 @@ def test_damaged_files_are_read_or_refused(name: str, number: int) -> None:
         assert survives(TARGETS[name], Path(place))
 
 
+def test_an_input_that_failed(tmp_path: Path) -> None:
+    prepare(TARGETS["outputs"], tmp_path, 77, 4985)  # blocks that end when they begin, of one operator
+    assert survives(TARGETS["outputs"], tmp_path) == "read"
+
+
 def test_an_input_is_made_of_its_number_alone(tmp_path: Path) -> None:
     found = []
     for _ in range(2):

@@ -358,11 +358,11 @@ _OTHERWISE = (
 _TRAINS = re.compile("train|tun(?:e|ing)|sft|dpo")  # in the name of a program
 # Samples are not padded to the sequence length, or experts keep fewer activations.
 _LESS = ("no_pad_to_seq_lengths", "variable_seq_lengths", "moe_zero_memory")
-# Sparse attention keeps the scores of its index.
+# Sparse attention keeps the scores of its index; some reward models have no head for logits.
 _UNCOUNTED, _WIDEST = ("enable_dsa_indexer", "experimental_attention_variant"), (0.75, 2.5)
 _SCORE, _DROPPED_SCORE = 2, 5  # bytes that attention keeps per score, without and with dropout
-# Stages of posttrain_gpt.py with a model for text, and their samples: some have a chosen and a rejected answer.
-_TUNED = {"sft": 1, "prm": 1, "dpo": 2, "simpo": 2}
+# Stages of posttrain_gpt.py with one trained model, and their samples: some have a chosen and a rejected answer.
+_TUNED = {"sft": 1, "prm": 1, "orm": 2, "dpo": 2, "simpo": 2}
 
 
 def estimate_arguments(
@@ -413,7 +413,11 @@ def estimate_arguments(
     if read.value("ai_framework") != "mindspore":
         limit = limit_of_torch(limit.device)
     less = _has(read, _LESS)
-    ratios = _WIDEST if _has(read, _UNCOUNTED) else _choose_ratios(read, config).peak_ratios(stages)
+    ratios = (
+        _WIDEST
+        if _has(read, _UNCOUNTED) or read.value("stage") == "orm"
+        else _choose_ratios(read, config).peak_ratios(stages)
+    )
     return Estimate(tuple(stages), limit, reserve, ratios, less=less), micro_batches
 
 

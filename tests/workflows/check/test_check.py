@@ -1061,7 +1061,7 @@ class TestScript:
         ("more", "why"),
         [
             ("--tp-2d", "--tp-2d"),
-            ("--stage orm", "--stage"),
+            ("--stage trl_ppo", "--stage"),
             ("--optimizer sgd", "--optimizer"),
             ("--padded-vocab-size $WORDS", "WORDS"),
             ("--hidden-size 0", "--hidden-size"),
