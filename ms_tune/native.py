@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import signal
 import stat
@@ -20,6 +22,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 from ms_tune.errors import StandInBuildError
@@ -134,6 +137,7 @@ _FLAGS = (
     "-w",  # functions named like built-ins, thousands of them, are the purpose
 )
 _TIMEOUT_SECONDS = 300
+_ZIG = "zig cc"
 _SHOWN_ERROR_LINES = 3
 _TOO_LARGE = b"File size limit exceeded"  # strsignal(SIGXFSZ), with which a compiler reports the end of its linker
 
@@ -151,15 +155,38 @@ def find_compilers() -> tuple[Compiler, ...]:
     found = [Compiler(name, (path,)) for name in ("cc", "gcc", "clang") if (path := shutil.which(name))]
     if importlib.util.find_spec("ziglang") is not None:
         zig = (sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu")
-        found.append(Compiler("zig cc", zig))
+        found.append(Compiler(_ZIG, zig))
     return tuple(found)
 
 
+def compiled_library(package: str, name: str, flags: tuple[str, ...], *, own_runtime: bool = True) -> Path:
+    """Return the library made from a source of the package; compile it if necessary.
+
+    Without ``own_runtime``, compilers that bring their own C++ runtime are not used: exceptions must reach the program.
+    """
+    source = files(f"ms_tune.{package}").joinpath(name).read_bytes()
+    key = hashlib.sha256(b"\0".join((source, " ".join(flags).encode(), platform.machine().encode()))).hexdigest()[:16]
+    stem = name.partition(".")[0]
+
+    def build(folder: Path) -> None:
+        file = folder / name
+        file.write_bytes(source)
+        compile_library(file, folder / f"lib{stem}.so", dict(os.environ), flags, own_runtime=own_runtime)
+
+    # If another process is compiling it, wait without a message: it takes seconds.
+    return cached_folder(cache_root() / "native" / f"{stem}-{key}", build, lambda: None) / f"lib{stem}.so"
+
+
 def compile_library(
-    source: Path, output: Path, environment: dict[str, str], flags: tuple[str, ...] = _FLAGS
+    source: Path,
+    output: Path,
+    environment: dict[str, str],
+    flags: tuple[str, ...] = _FLAGS,
+    *,
+    own_runtime: bool = True,
 ) -> Compiler:
-    """Compile one C file into a shared library with the first compiler that can, and return that compiler."""
-    compilers = find_compilers()
+    """Compile one file into a shared library with the first compiler that can, and return that compiler."""
+    compilers = [one for one in find_compilers() if own_runtime or one.name != _ZIG]
     if not compilers:
         raise StandInBuildError(msg("dryrun.build.no-compiler"), msg("dryrun.build.no-compiler.hint"))
     # The zig wheel has its own caches; a home folder that is not writable must not stop it.

@@ -51,7 +51,7 @@ _BESIDE = {
     ("fit", "normalize"),
 }
 _FRAMEWORKS = {"mindspore", "mindformers", "msadapter", "torch", "hyper_parallel"}
-_CHILD = ("dryrun.child", "reference.transformer", "training_process")
+_CHILD = ("dryrun.child", "memory.follow", "reference.transformer", "training_process")
 _OUTSIDE_WORLD = {
     *("os", "io", "sys", "subprocess", "shutil", "tempfile", "pathlib", "socket", "signal", "ctypes", "fcntl"),
     *("threading", "multiprocessing", "asyncio", "logging", "urllib", "http", "glob", "mmap", "tty", "curses"),
@@ -374,7 +374,15 @@ def test_only_the_console_prints() -> None:
 
 # Each reads files of ms-tune itself, or those of its own run folders and caches, whose size it looks at first.
 _OWN_FILES = {
-    *("text", "extras", "native", "packing.engine", "report.memory_html", "footprint.findings", "footprint.remedies"),
+    *(
+        "text",
+        "extras",
+        "native",
+        "memory.follow.training",
+        "report.memory_html",
+        "footprint.findings",
+        "footprint.remedies",
+    ),
     *("lint.checklist", "lint.rules", "cli.demo", "cli.init", "cli.rule", "fit.measure", "fit.table_cache"),
     *("footprint.judgement", "readers.plain_pickle", "source.atomic_write", "workflows.new_job.drafts"),
 }

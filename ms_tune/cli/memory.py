@@ -14,6 +14,7 @@ from ms_tune.cli.output import new_file
 from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode, NoTraceError, UsageError
 from ms_tune.extras import need
+from ms_tune.memory.train import TrainRequest, start_training
 from ms_tune.readers.dry_run import is_dry_run_json
 from ms_tune.readers.folder import find_trace, is_dry_run
 from ms_tune.readers.lines import has_logs
@@ -56,12 +57,17 @@ class SubCommand(NamedTuple):
 class _MemoryParser(Parser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as argparse types it
         arguments: Sequence[str] = args or ()
-        if arguments and arguments[0] in SUBCOMMANDS:
+        if arguments and arguments[0] in SUBCOMMANDS and not _is_folder_named_run(arguments):
             command = SUBCOMMANDS[arguments[0]]
             parsed = command.build_parser(self.language).parse_args(arguments[1:], namespace)
             parsed.command = command
             return parsed
         return super().parse_args(args, namespace)
+
+
+def _is_folder_named_run(arguments: Sequence[str]) -> bool:
+    # `ms-tune memory run` was the report on a folder of that name, and still is where there is one.
+    return arguments[0] == "run" and not {"--", "-h", "--help"} & {*arguments} and Path("run").exists()
 
 
 def build_parser(language: Language) -> Parser:
@@ -285,10 +291,34 @@ def _run_plan(arguments: Namespace, console: Console) -> ExitCode:
     return _run_with_numpy("plan", "import-memlog" if "npu" in arguments else "plan", arguments, console)
 
 
+def _build_train_parser(language: Language) -> Parser:
+    parser = Parser("ms-tune memory run", language, "train.description", "train.examples")
+    parser.option("words", "train.help.command", metavar="COMMAND", nargs="+")
+    modes = parser.add_mutually_exclusive_group()
+    parser.flag("--report", "train.help.report", into=modes)
+    parser.option("--record", "train.help.record", type=Path, metavar="FOLDER", into=modes)
+    parser.option("--plan", "train.help.plan", type=Path, metavar="PLAN", into=modes)
+    parser.option("--steps", "train.help.steps", type=parser.count, metavar="N", default=3)
+    parser.option("--every", "train.help.every", type=parser.count, metavar="N", default=1)
+    parser.flag("--force", "memory.help.force")
+    parser.add_common_arguments(json=False)
+    return parser
+
+
+def _run_train(arguments: Namespace, console: Console) -> ExitCode:
+    del console
+    if arguments.record is not None:
+        for path in arguments.record.glob("rank_*.pickle"):
+            new_file(path, force=arguments.force)
+    start_training(TrainRequest(arguments.words, arguments.record, arguments.plan, arguments.steps, arguments.every))
+    raise AssertionError  # this process is the training's now
+
+
 SUBCOMMANDS = {
     "diff": SubCommand("memory.diff.summary", _build_diff_parser, _run_diff),
     "export": SubCommand("memory.export.summary", _build_export_parser, _run_export),
     "what-if": SubCommand("allocator.what-if.summary", _build_what_if_parser, _run_what_if),
     "plan": SubCommand("placement.plan.summary", _build_plan_parser, _run_plan),
+    "run": SubCommand("train.summary", _build_train_parser, _run_train),
     "import-memlog": SubCommand("memlog.summary", _build_import_parser, _run_plan),
 }

@@ -6,30 +6,25 @@ The C code is compiled once, cached, and called through ctypes.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-import platform
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from itertools import repeat
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ms_tune.errors import StandInBuildError
-from ms_tune.native import cache_root, cached_folder, compile_library
+from ms_tune.native import compiled_library
 from ms_tune.packing.placement import BlockLives
 from ms_tune.text import Message, msg
 
 _MASKS = 10_000  # overhead of one numpy operation, in comparisons
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")
 _SOURCE = "placement.c"
-_LIBRARY = "libplacement.so"
 SEARCHES = (
     2  # number of parallel searches; independent of the number of cores, so that every machine finds the same plan
 )
@@ -197,22 +192,9 @@ class _Inputs:
 def best_engine() -> tuple[NumpyEngine, Message | None]:
     """Return the compiled engine, or the numpy one and the reason why C is unavailable."""
     try:
-        return CompiledEngine(ctypes.CDLL(str(_library_path()))), None
+        library = compiled_library("packing", _SOURCE, _FLAGS)
+        return CompiledEngine(ctypes.CDLL(str(library))), None
     except StandInBuildError as error:
         return NumpyEngine(), error.message
     except OSError as error:  # compiled for another machine, or on a file system without execution
         return NumpyEngine(), msg("placement.not-loaded", detail=str(error))
-
-
-def _library_path() -> Path:
-    source = files("ms_tune.packing").joinpath(_SOURCE).read_bytes()
-    key = hashlib.sha256(b"\0".join((source, " ".join(_FLAGS).encode(), platform.machine().encode()))).hexdigest()[:16]
-    place = cache_root() / "native" / f"placement-{key}"
-
-    def build(folder: Path) -> None:
-        file = folder / _SOURCE
-        file.write_bytes(source)
-        compile_library(file, folder / _LIBRARY, dict(os.environ), _FLAGS)
-
-    # If another process is compiling it, wait without a message: it takes a second.
-    return cached_folder(place, build, lambda: None) / _LIBRARY

@@ -151,7 +151,7 @@ def too_wide(text: str) -> list[str]:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize(
-    "command", ["", *COMMANDS, "memory what-if", "memory plan", "memory diff", "memory import-memlog"]
+    "command", ["", *COMMANDS, "memory what-if", "memory plan", "memory diff", "memory import-memlog", "memory run"]
 )
 def test_help_is_80_columns_wide(
     command: str, language: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ import pytest
 
 from ms_tune.cli.main import main
 from ms_tune.memory.plan import PlanRequest, plan_blocks
+from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.units import KIB, MIB
 from tests.memory.test_torch_report import CAPTURE, run_json
 from tests.pools import torch_recordings
@@ -20,9 +21,9 @@ from tests.pools.torch_recordings import Program
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hyper_parallel"
 
 
-def training(path: Path, *, steps: int = 4, streams: int = 1, first: int = 0) -> Path:
+def training(path: Path, *, steps: int = 4, streams: int = 1, first: int = 0, settings: TorchSettings = NPU) -> Path:
     """Write a snapshot of 3 weights and equal steps of 70 requests, each followed by one of its own on another stream."""
-    program = Program(NPU, seed=3)
+    program = Program(settings, seed=3)
     for _ in range(3):
         program.allocate(40 * KIB)
     for _ in range(steps):

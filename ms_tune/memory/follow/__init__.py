@@ -1,0 +1,1 @@
+"""Code that runs within a training that ``ms-tune memory run`` starts: it imports nothing of ms-tune."""

@@ -1,0 +1,6 @@
+"""Optimizers."""
+
+from torch.optim import optimizer
+
+SGD = optimizer.SGD
+del optimizer  # as PyTorch does
