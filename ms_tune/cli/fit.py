@@ -24,7 +24,7 @@ _ONLY_SAPP = ("stages", "micro_batches", "order", "chunks", "constant")
 # Options for configs, with their defaults.
 _ONLY_CONFIG: Mapping[str, object] = {
     **dict.fromkeys(("model_config", "devices", "device_memory", "chip", "reserve", "kinds", "jobs"), None),
-    **dict.fromkeys(("search", "keep", "top", "node_devices", "cluster"), None),
+    **dict.fromkeys(("search", "keep", "top", "node_devices", "cluster", "global_batch"), None),
     **dict.fromkeys(("allow_tight", "no_verify", "write", "diff", "explain"), False),
     "set": [],
     "engine": ENGINES[0],
@@ -73,7 +73,8 @@ def _add_config_arguments(parser: Parser) -> None:
 
 def _add_search_arguments(parser: Parser) -> None:
     names = ",".join(DIMENSIONS)
-    parser.option("--search", "layouts.help.search", metavar="DIM,..", params={"names": names})
+    parser.option("--search", "layouts.help.search", nargs="?", const="", metavar="DIM,..", params={"names": names})
+    parser.option("--global-batch", "layouts.help.global-batch", type=parser.count, metavar="N")
     parser.option("--keep", "layouts.help.keep", metavar="DIM=N,..")
     parser.option("--top", "layouts.help.top", type=parser.natural, metavar="N", params={"count": _TOP})
     node = {"count": _NODE}

@@ -157,7 +157,7 @@ def run_config(arguments: Namespace, console: Console) -> int:
         raise UsageError(msg("cli.usage.not-allowed", argument="--set", other="--write"))
     if arguments.search is not None:
         return _search_layouts(arguments, console)
-    for name in ("keep", "top", "node_devices"):
+    for name in ("keep", "top", "node_devices", "global_batch"):
         if getattr(arguments, name) is not None:
             raise UsageError(msg("layouts.usage.only-search", option=f"--{name.replace('_', '-')}"))
     if arguments.explain:
@@ -305,14 +305,17 @@ def _search_request(arguments: Namespace, request: ConfigFitRequest) -> SearchRe
     for name in ("times", "explain"):
         if getattr(arguments, name):
             raise UsageError(msg("cli.usage.not-allowed", argument=f"--{name}", other="--search"))
-    free = tuple(dict.fromkeys(filter(None, arguments.search.split(","))))
+    free = tuple(dict.fromkeys(filter(None, arguments.search.split(",")))) or tuple(DIMENSIONS)
     keep = dict(map(_parse_fixed_size, filter(None, (arguments.keep or "").split(","))))
     unknown = [name for name in (*free, *keep) if name not in DIMENSIONS]
-    if unknown or not free:
-        choices = {"argument": "--search", "value": (unknown or [""])[0], "choices": ", ".join(DIMENSIONS)}
+    if unknown:
+        choices = {"argument": "--search", "value": unknown[0], "choices": ", ".join(DIMENSIONS)}
         raise UsageError(msg("cli.usage.choice", **choices))
-    sizes = {"top": arguments.top, "node": arguments.node_devices}
-    return SearchRequest(request, free, keep, **{name: size for name, size in sizes.items() if size is not None})
+    sizes = {"top": arguments.top, "node": arguments.node_devices, "samples": arguments.global_batch}
+    shards = not arguments.search
+    return SearchRequest(
+        request, free, keep, shards=shards, **{name: size for name, size in sizes.items() if size is not None}
+    )
 
 
 def _parse_fixed_size(text: str) -> tuple[str, int]:

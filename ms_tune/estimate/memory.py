@@ -308,7 +308,7 @@ class LiveLayers(Record):
     """Equal layers of a stage."""
 
     activations: Activations  # per layer and micro-batch
-    in_flight: int  # micro-batches in flight at the stage's peak
+    in_flight: float  # micro-batches in flight at the stage's peak
     full: bool  # each is fully recomputed
     layers: int = 1  # number of layers
 
@@ -318,7 +318,7 @@ def estimate_stage(number: int, layers: int, lasting: int, groups: Iterable[Live
     kept = again = recomputed = held = 0
     for one in groups:
         each = one.activations
-        kept += one.layers * (one.in_flight * each.full if one.full else one.in_flight * each.none + each.once)
+        kept += round(one.layers * (one.in_flight * each.full if one.full else one.in_flight * each.none + each.once))
         again = max(again, each.working + (each.none + each.once if one.full else 0))
         held += one.layers * each.held if one.full else 0
         recomputed += one.layers if one.full else 0

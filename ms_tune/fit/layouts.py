@@ -106,18 +106,31 @@ def can_accumulate(dialect: Dialect, layout: Layout) -> bool:
     return dialect is not Dialect.MINDFORMERS or layout.pipeline > 1 or layout.micro_batches == 1
 
 
-def with_layout(loaded: LoadedConfig, layout: Layout, layers: int) -> LoadedConfig:
-    """Return the config with another layout, an even split of layers and no recomputation; the file is unchanged."""
+def with_samples(loaded: LoadedConfig, samples: int) -> LoadedConfig:
+    """Return the config with another global batch, if it has a key for it; the file is unchanged."""
+    key = layout_keys(loaded.dialect).sizes.get("samples")
+    return loaded if key is None else loaded.with_source(_apply_values(loaded, {key: samples}))
+
+
+def with_layout(loaded: LoadedConfig, layout: Layout, layers: int, *, shards: bool = False) -> LoadedConfig:
+    """Return the config with another layout, an even split of layers and no recomputation; the file is unchanged.
+
+    ``shards``: ranks with the same weights shard their optimizer states.
+    """
     keys, source = layout_keys(loaded.dialect), loaded.source
     wanted: dict[KeyPath, object] = {}
     for field, path in keys.sizes.items():
         size, now = getattr(layout, field), source.get(path, MISSING)
-        if size != now and not (now in (MISSING, None) and size == 1) and not (field == "data" and now == -1):
+        if now in (MISSING, None) and (size == 1 or field == "samples"):
+            continue
+        if size != now and not (field == "data" and now == -1):
             wanted[path] = size
     if loaded.dialect is Dialect.MINDFORMERS and layout.chunks > 1:
         wanted[_INTERLEAVE] = True
     if layout.tensor > 1 and keys.needs_sequence:
         wanted[keys.sequence] = True
+    if shards and keys.sharded is not None and layout.data * layout.context > 1:
+        wanted[keys.sharded] = True
     wanted.update({path: value for path, value in keys.places.items() if source.get(path) is not None})
     source = _apply_values(loaded, wanted)
     nothing = [[0] * layout.pipeline for _ in range(layout.chunks)]

@@ -11,13 +11,20 @@ from ms_tune.dryrun.request import PreparedRun
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError, UnsupportedError
 from ms_tune.estimate.flops import require_widths
-from ms_tune.estimate.memory import Activations, RankShare, lasting_bytes, layer_activations, logits_bytes
+from ms_tune.estimate.memory import (
+    Activations,
+    LiveLayers,
+    RankShare,
+    estimate_stage,
+    lasting_bytes,
+    layer_activations,
+    logits_bytes,
+)
 from ms_tune.fit.job import PlannedJob
 from ms_tune.fit.layouts import (
     can_accumulate,
     graph_of_layout,
     is_sequence_parallel,
-    read_layout,
     shards_weights,
     split_evenly,
     with_layout,
@@ -27,6 +34,7 @@ from ms_tune.fit.step_time import CellLayers, StepTime, few_micro_batches
 from ms_tune.planning.layouts import Layout
 from ms_tune.planning.schedule import Schedule, in_flight_per_chunk, why_refused
 from ms_tune.planning.table import MOST_ALL_PASSES
+from ms_tune.records import Record
 from ms_tune.text import Message, msg
 
 PRUNED = 1.15  # of the limit: layouts whose estimate with full recomputation exceeds this are dropped
@@ -65,6 +73,11 @@ class Ranking:
     cluster: Cluster  # the devices and links of the estimates
 
     @property
+    def now(self) -> LayoutCandidate | None:
+        """Return the current layout, or None."""
+        return None if self.present is None else self.candidates[self.present]
+
+    @property
     def fitting(self) -> tuple[LayoutCandidate, ...]:
         """Return the candidates that can fit by their estimates."""
         return self.candidates if self.present_fits else self.candidates[:-1]
@@ -82,32 +95,43 @@ class LayoutFacts:
     in_flight: tuple[float, ...]  # micro-batches in flight per layer of each stage, averaged over its chunks
     logits: int  # bytes of the logits on the last stage
     sequence: bool  # true: activations between layers are split over the TP ranks
+    regathered: int  # bytes per parameter of a recomputed layer, if ranks shard its weights
 
     def peak_bytes(self, stage: int, layers: int, full: int) -> int:
         """Return the peak of a stage with ``layers`` layers, ``full`` of them fully recomputed.
 
         Layers in excess of the even split count as the stage's average layer.
         """
-        count = sum(self.layer_makes[stage].values())
-        parts = [(self.activations[make], n / count) for make, n in self.layer_makes[stage].items()]
-        none, recomputed = sum(one.none * part for one, part in parts), sum(one.full * part for one, part in parts)
-        kept = (recomputed * full + none * (layers - full)) * self.in_flight[stage]
-        lasting = self.persistent_bytes[stage] * layers / max(self.layers[stage], 1)
+        parts, count = self.layer_makes[stage], sum(self.layer_makes[stage].values())
+        groups = []
+        for again, number in ((False, layers - full), (True, full)):
+            for make, of_make in parts.items():
+                share = round(number * of_make / count) if len(parts) > 1 else number
+                groups.append(LiveLayers(self.activations[make], self.in_flight[stage], full=again, layers=share))
+        lasting = self.persistent_bytes[stage] * layers // max(self.layers[stage], 1)
         logits = self.logits if stage == len(self.persistent_bytes) - 1 else 0
-        return round(lasting + kept + max(none if full else 0.0, float(logits)))
+        regathered = self.regathered * sum(one.layers * one.activations.parameters for one in groups if one.full)
+        return round(estimate_stage(stage, layers, lasting, groups, logits).peak_bytes + regathered)
 
 
-def rank_layouts(  # noqa: PLR0913, PLR0917 - a job, its layouts, and what limits and times them
+class RankTarget(Record):
+    """What layouts are ranked for."""
+
+    now: Layout  # the current layout
+    limit_bytes: int
+    cluster: Cluster
+    shards: bool = False  # the ranks with the same weights shard their optimizer states, except in the current layout
+
+
+def rank_layouts(
     job: PlannedJob,
     loaded: LoadedConfig,
     layouts: Sequence[Layout],
-    limit_bytes: int,
-    cluster: Cluster,
+    target: RankTarget,
     on_ranked: Callable[[int, int], None],
 ) -> Ranking:
     """Rank the layouts that the framework accepts, the fastest first."""
-    ranker = _LayoutRanker(job, loaded, limit_bytes, cluster)
-    now = read_layout(job.loaded, job.first)
+    ranker, now = _LayoutRanker(job, loaded, target), target.now
     found: list[LayoutCandidate] = []
     pruned: list[LayoutCandidate] = []
     refused: list[Message] = []
@@ -118,21 +142,20 @@ def rank_layouts(  # noqa: PLR0913, PLR0917 - a job, its layouts, and what limit
         except MsTuneError as error:
             refused.append(error.message)
             continue
-        (pruned if candidate.estimate.least_bytes > PRUNED * limit_bytes else found).append(candidate)
+        (pruned if candidate.estimate.least_bytes > PRUNED * target.limit_bytes else found).append(candidate)
     found.sort(key=lambda one: (one.estimate.step.seconds, one.layout))
     over = [one for one in pruned if one.layout == now]
     found += over
     present = next((place for place, one in enumerate(found) if one.layout == now), None)
-    return Ranking(tuple(found), len(pruned), tuple(refused), present, not over, cluster)
+    return Ranking(tuple(found), len(pruned), tuple(refused), present, not over, target.cluster)
 
 
 class _LayoutRanker:
     """Estimator for the layouts of one job; caches data that several layouts share."""
 
-    def __init__(self, job: PlannedJob, loaded: LoadedConfig, limit_bytes: int, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._job, self._loaded, self._limit = job, loaded, limit_bytes
-        self._widths, self._model = require_widths(job.loaded.job.model), model_of_steps(job, cluster.speed)
+    def __init__(self, job: PlannedJob, loaded: LoadedConfig, target: RankTarget) -> None:
+        self._job, self._loaded, self._target = job, loaded, target
+        self._widths, self._model = require_widths(job.loaded.job.model), model_of_steps(job, target.cluster.speed)
         self._read: dict[tuple[int, ...], _ReadLayout | MsTuneError] = {}
         self._schedules: dict[bool, Schedule] = {}
 
@@ -147,11 +170,11 @@ class _LayoutRanker:
             raise UnsupportedError(refused)
         placement = split_evenly(self._job.layers, layout)
         facts = self._layout_facts(layout, read, schedule, placement)
-        full = tuple(_fewest_recomputed(facts, stage, self._limit) for stage in range(layout.pipeline))
+        full = tuple(_fewest_recomputed(facts, stage, self._target.limit_bytes) for stage in range(layout.pipeline))
         if 2 * layout.pipeline * layout.chunks * few_micro_batches(layout) > MOST_ALL_PASSES:
             raise UnsupportedError(msg("layouts.refused.passes"))
-        software = software_of(self._loaded, shards=shards_weights(self._loaded, layout))
-        sequence, scale = read.sequence and layout.tensor > 1, self._cluster.scale or 1.0
+        software = software_of(read.loaded, shards=shards_weights(read.loaded, layout))
+        sequence, scale = read.sequence and layout.tensor > 1, self._target.cluster.scale or 1.0
 
         def predict(cells: CellLayers) -> StepTime:
             return self._model.predict(layout, schedule, cells, software, sequence=sequence).times(scale)
@@ -163,10 +186,11 @@ class _LayoutRanker:
 
     def _read_layout(self, layout: Layout) -> _ReadLayout:
         # Read the framework's sizes, which do not depend on chunks and micro-batches.
-        key = (layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data)
+        shards = self._target.shards and layout != self._target.now
+        key = (layout.tensor, layout.pipeline, layout.context, layout.expert, layout.data, shards)
         if key not in self._read:
             try:
-                self._read[key] = self._prepare_layout(layout._replace(chunks=1))
+                self._read[key] = self._prepare_layout(layout._replace(chunks=1), shards=shards)
             except MsTuneError as error:
                 self._read[key] = error
         found = self._read[key]
@@ -174,8 +198,8 @@ class _LayoutRanker:
             raise found
         return found
 
-    def _prepare_layout(self, layout: Layout) -> _ReadLayout:
-        loaded = with_layout(self._loaded, layout, self._job.layers)
+    def _prepare_layout(self, layout: Layout, *, shards: bool) -> _ReadLayout:
+        loaded = with_layout(self._loaded, layout, self._job.layers, shards=shards)
         stages, request = layout.pipeline, self._job.request._replace(devices=layout.devices, layers=None, settings=())
         asked = {
             stage: prepare_run(request._replace(stage=stage), loaded) for stage in {0, min(1, stages - 1), stages - 1}
@@ -186,7 +210,7 @@ class _LayoutRanker:
         self._schedules.setdefault(False, runs[0].pipeline.schedule or Schedule.ONE_FORWARD_ONE_BACKWARD)
         lasting = tuple(lasting_bytes(run.theory, loaded.job.model, loaded.dialect) for run in runs)
         makes = tuple(_count_makes(run) for run in runs)
-        return _ReadLayout(lasting, tuple(run.layers for run in runs), makes, is_sequence_parallel(loaded))
+        return _ReadLayout(lasting, tuple(run.layers for run in runs), makes, is_sequence_parallel(loaded), loaded)
 
     def _schedule_of(self, layout: Layout) -> Schedule:
         # Return the framework's order of passes, with or without chunks.
@@ -209,7 +233,7 @@ class _LayoutRanker:
         self, layout: Layout, read: _ReadLayout, schedule: Schedule, placement: list[list[int]]
     ) -> LayoutFacts:
         share, model = self._rank_share(layout, sequence=read.sequence), self._loaded.job.model
-        graph = graph_of_layout(self._loaded, layout)
+        graph = graph_of_layout(read.loaded, layout)
         stages, layers, in_flight = layout.pipeline, [], []
         for stage in range(stages):
             counts = [row[stage] for row in placement]
@@ -235,6 +259,7 @@ class _LayoutRanker:
             tuple(in_flight),
             logits_bytes(self._widths, share, graph.logits + graph.more_logits * model.mtp_layers),
             read.sequence,
+            graph.regathered if shards_weights(read.loaded, layout) else 0,
         )
 
 
@@ -246,6 +271,7 @@ class _ReadLayout:
     layers: tuple[int, ...]
     layer_makes: tuple[Mapping[LayerKind, int], ...]  # number by layer kind
     sequence: bool  # true: activations between layers are split over the TP ranks
+    loaded: LoadedConfig  # the config with this layout
 
 
 def _recompute_cells(placement: list[list[int]], full: Sequence[int]) -> CellLayers:

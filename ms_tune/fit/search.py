@@ -14,9 +14,9 @@ from ms_tune.errors import MsTuneError, UsageError
 from ms_tune.estimate.flops import require_widths
 from ms_tune.fit.costs import present_cells
 from ms_tune.fit.job import PlannedJob, read_job
-from ms_tune.fit.layouts import read_layout, with_layout
+from ms_tune.fit.layouts import read_layout, with_layout, with_samples
 from ms_tune.fit.predict import calibrate, cluster_of
-from ms_tune.fit.rank import LayoutCandidate, Ranking, rank_layouts
+from ms_tune.fit.rank import LayoutCandidate, Ranking, RankTarget, rank_layouts
 from ms_tune.fit.result import ConfigFit, ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.fit.step_time import StepTime
@@ -38,6 +38,8 @@ class SearchRequest:
     keep: Mapping[str, int] = field(default_factory=dict)  # fixed values of dimensions
     top: int = 3  # number of layouts to dryrun; 0: ranking only
     node: int = 8  # devices per machine, an upper bound of TP
+    samples: int | None = None  # per step, of the whole job; None: as in the config
+    shards: bool = False  # also let the ranks with the same weights shard their optimizer states
 
 
 class SearchHooks(NamedTuple):
@@ -95,11 +97,16 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
     if (asked.devices or 0) > MOST_DEVICES:
         raise UsageError(msg("layouts.too-many-devices", devices=asked.devices, most=MOST_DEVICES))
     loaded = load_config(asked)
+    source = loaded.source
+    if request.samples is not None:
+        loaded = with_samples(loaded, request.samples)
     own = loaded._replace(devices=loaded.devices._replace(npus=None)) if names_devices(loaded.source) else loaded
     job = read_job(asked._replace(devices=None), own)
     now = read_layout(loaded, job.first)
-    devices = asked.devices or now.devices
-    space = _layout_space(job, now, devices, request)
+    devices, samples = asked.devices or now.devices, request.samples or now.samples
+    if samples % (now.data * now.size) == 0:
+        now = now._replace(micro_batches=samples // (now.data * now.size))
+    space = _layout_space(job, now, devices, samples, request)
     possible = list_layouts(space)
     limit, _ = limit_before(job.request, job.first)
     # With another number of devices, sizes that depend on it are read again.
@@ -108,14 +115,15 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
     if cluster is None:
         raise UsageError(msg("seconds.no-links", chip=str(asked.chip)), msg("seconds.no-links.hint"))
     cluster = calibrate(job, present_cells(job), cluster, request.fit.clock.step_seconds) or cluster
-    ranking = rank_layouts(job, there.loaded, possible.found, limit.bytes, cluster, hooks.on_ranked)
+    target = RankTarget(now, limit.bytes, cluster, request.shards)
+    ranking = rank_layouts(job, there.loaded, possible.found, target, hooks.on_ranked)
     tried, stopped = _try_layouts(request, ranking, there, hooks)
     good = [one for one in tried if one.step is not None]
     return SearchFit(
-        source=loaded.source,
+        source=source,
         now=now,
         devices=devices,
-        samples=now.samples,
+        samples=samples,
         limit=limit,
         ranking=ranking,
         refused=possible.refused,
@@ -125,7 +133,7 @@ def search_layouts(request: SearchRequest, hooks: SearchHooks) -> SearchFit:
     )
 
 
-def _layout_space(job: PlannedJob, now: Layout, devices: int, request: SearchRequest) -> LayoutSpace:
+def _layout_space(job: PlannedJob, now: Layout, devices: int, samples: int, request: SearchRequest) -> LayoutSpace:
     widths = require_widths(job.loaded.job.model)
     one = widths.attention
     return LayoutSpace(
@@ -138,6 +146,8 @@ def _layout_space(job: PlannedJob, now: Layout, devices: int, request: SearchReq
         node=request.node,
         free=request.free,
         keep=request.keep,
+        samples=samples,
+        tokens=widths.tokens,
     )
 
 
@@ -154,7 +164,8 @@ def _try_layouts(
         # The measured step is one of the current layout; the cluster is scaled to it.
         asked = replace(request.fit, dryrun=there, clock=Clock(), cluster=ranking.cluster)
         try:
-            loaded = with_layout(job.loaded, layout, job.layers)
+            shards = request.shards and candidate is not ranking.now
+            loaded = with_layout(job.loaded, layout, job.layers, shards=shards)
             refused = hooks.refusal(loaded.source)
         except MsTuneError as error:
             refused = error.message

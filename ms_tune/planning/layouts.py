@@ -19,8 +19,9 @@ DIMENSIONS = {
     "ep": "expert",
     "mbs": "size",
 }
-MOST_DEVICES, MOST_LAYOUTS = 131_072, 2_000
-_MOST_CHUNKS, _MOST_CONTEXT, _MOST_SIZE, _MOST_TRIED = 8, 1024, 1024, 200_000
+MOST_DEVICES, MOST_LAYOUTS = 131_072, 10_000
+_MOST_CHUNKS, _MOST_SIZE, _MOST_TRIED = 8, 16, 1_000_000
+_LEAST_TOKENS = 4096  # of a CP rank: with fewer, attention does not hide the exchange of keys
 
 
 class Layout(Record):
@@ -63,6 +64,8 @@ class LayoutSpace(Record):
     node: int  # devices per machine, an upper bound of TP
     free: tuple[str, ...]  # short names of dimensions that may change
     keep: Mapping[str, int]  # fixed values of dimensions, by their short names
+    samples: int  # per step, of the whole job
+    tokens: int  # per sequence
 
     def choices(self, name: str) -> tuple[int, ...]:
         """Return the possible values of a dimension; DP follows from the others."""
@@ -74,7 +77,7 @@ class LayoutSpace(Record):
             "tp": min(self.node, self.heads),
             "pp": self.layers,
             "vpp": min(_MOST_CHUNKS, self.layers),
-            "cp": _MOST_CONTEXT,
+            "cp": max(self.tokens // _LEAST_TOKENS, self.now.context),
             "ep": self.experts,
             "mbs": _MOST_SIZE,
         }[name]
@@ -82,7 +85,7 @@ class LayoutSpace(Record):
             return _divisors(self.devices, most)
         if name == "ep":
             return _divisors(self.experts, most)
-        return _divisors(self.now.samples, most) if name == "mbs" else tuple(range(1, most + 1))
+        return _divisors(self.samples, most) if name == "mbs" else tuple(range(1, most + 1))
 
 
 class Layouts(Record):
@@ -119,7 +122,7 @@ def _combine_choices(space: LayoutSpace) -> Iterator[Layout]:
                 if space.keep.get("dp", data) != data:
                     continue
                 for size in space.choices("mbs"):
-                    micro_batches, left = divmod(space.now.samples, data * size)
+                    micro_batches, left = divmod(space.samples, data * size)
                     if left or not micro_batches:
                         continue
                     for chunks in space.choices("vpp"):

@@ -242,9 +242,7 @@ def show_search(found: SearchFit, console: Console, **how: bool) -> None:
 
 
 def _head_lines(found: SearchFit) -> Iterator[Message]:
-    yield msg(
-        "layouts.job", devices=found.devices, samples=found.samples, now=str(found.now), limit=gib(found.limit.bytes)
-    )
+    yield msg("layouts.job", devices=found.devices, samples=found.samples, limit=gib(found.limit.bytes))
     if found.ranking.pruned:
         yield msg("layouts.pruned", count=found.ranking.pruned, most=f"{PRUNED - 1:.0%}")
     for reason, count in list_refusals(found):

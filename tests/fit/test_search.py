@@ -20,7 +20,7 @@ from ms_tune.fit import run as engine
 from ms_tune.fit import search as searching
 from ms_tune.fit import verify_loop
 from ms_tune.fit.job import PlannedJob, read_job
-from ms_tune.fit.layouts import read_layout, split_evenly, with_layout
+from ms_tune.fit.layouts import read_layout, split_evenly, with_layout, with_samples
 from ms_tune.fit.result import ConfigFitRequest
 from ms_tune.fit.search import SearchFit, SearchHooks, SearchRequest, search_layouts
 from ms_tune.planning import fit as planning_fit
@@ -105,6 +105,43 @@ class TestRanking:
         assert found.relative_time(own.estimate.step) == 100
         # 4 equal stages (the head aside) and 8 micro-batches: 3 of 11 turns are waiting.
         assert own.estimate.step.bubble == pytest.approx(3 / 11, abs=0.04)
+
+    def test_the_global_batch_is_that_of_every_layout(self, tmp_path: Path) -> None:
+        found = ranked(tmp_path, samples=32)
+        assert found.samples == 32
+        assert {one.layout.samples for one in found.ranking.candidates} == {32}
+        assert found.now == Layout(pipeline=4, micro_batches=32)
+        assert found.ranking.present is not None
+
+    def test_the_global_batch_of_a_dynamic_graph_is_written(self) -> None:
+        request = DryrunRequest(config=TEMPLATES / "mindformers_pynative" / "deepseek3_1b_moe.yaml")
+        loaded = with_samples(load_config(request), 128)
+        assert loaded.source.get(("training", "global_batch_size")) == 128
+
+    @pytest.mark.parametrize(
+        ("layout", "shards"), [(Layout(pipeline=4, micro_batches=8), False), (Layout(data=4), True)]
+    )
+    def test_optimizer_states_are_sharded_if_ranks_share_weights(
+        self, tmp_path: Path, layout: Layout, *, shards: bool
+    ) -> None:
+        job = job_of(tmp_path, 4, 1, 32, 8)
+        text = job.loaded.source.text.replace("use_distributed_optimizer: true", "use_distributed_optimizer: false")
+        whole = job.loaded.with_source(parse_source(text, job.loaded.source.path))
+        loaded = with_layout(whole, layout, job.layers, shards=True)
+        assert (loaded.source.get(("training_config", "use_distributed_optimizer")) is True) is shards
+
+    def test_all_dimensions_are_searched_if_none_is_named(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = job_of(tmp_path, 4, 1, 32, 8).loaded.source.path
+        assert main(["fit", str(path), "--search", "--top", "0", "--global-batch", "16", "--json"]) == ExitCode.OK
+        found = json.loads(capsys.readouterr().out)
+        assert found["samples"] == 16
+        layouts = [one["layout"] for one in found["ranking"]]
+        assert all(len({one[name] for one in layouts}) > 1 for name in ("data", "pipeline", "chunks", "size"))
+        assert found["ranking"][found["present"]]["layout"] == found["now"]
+        seconds = [one["estimate"]["predicted"]["seconds"] for one in found["ranking"]]
+        assert seconds == sorted(seconds)
 
     def test_communication_has_a_price(self) -> None:
         """The same devices with more of them in TP compute as much, and send more."""

@@ -57,13 +57,15 @@ def test_it_adds_up(seed: int) -> None:
 
 
 NOW = Layout(tensor=2, pipeline=4, chunks=2, context=1, expert=1, size=1, data=2, micro_batches=16)
-SPACE = LayoutSpace(NOW, 16, 40, 40, 40, 1, 8, tuple(DIMENSIONS), {})
+SPACE = LayoutSpace(NOW, 16, 40, 40, 40, 1, 8, tuple(DIMENSIONS), {}, NOW.samples, 65_536)
 
 
 def test_all_of_them_against_every_combination() -> None:
     """Brute force over all numbers, with independently written rules."""
-    space = SPACE._replace(layers=6, heads=4, groups=2, experts=4, now=NOW._replace(micro_batches=4, chunks=1), node=4)
-    samples, expected = space.now.samples, set()
+    space = SPACE._replace(
+        layers=6, heads=4, groups=2, experts=4, now=NOW._replace(micro_batches=4, chunks=1), node=4, samples=8
+    )
+    samples, expected = space.samples, set()
     one_to = range(1, 17)
     for tensor, pipeline, context, data in itertools.product(one_to, repeat=4):
         if (
@@ -99,6 +101,14 @@ def test_data_parallelism_stays_unless_it_is_searched() -> None:
     assert NOW in found
 
 
+def test_context_parallelism_is_for_long_sequences() -> None:
+    for tokens, most in ((65_536, 8), (8192, 2), (4096, 1)):
+        found = list_layouts(SPACE._replace(tokens=tokens, now=NOW._replace(data=16), devices=128, samples=256)).found
+        assert max(one.context for one in found) <= max(tokens // 4096, 1)
+        assert max(one.context for one in found) >= most
+    assert {one.context for one in list_layouts(SPACE._replace(tokens=4096, keep={"cp": 2})).found} == {2}
+
+
 def test_what_is_kept_is_kept() -> None:
     found = list_layouts(SPACE._replace(keep={"tp": 4, "dp": 4})).found
     assert {(one.tensor, one.data) for one in found} == {(4, 4)}
@@ -109,7 +119,8 @@ def test_what_is_kept_is_kept() -> None:
 def test_too_many_are_refused_at_once(devices: int) -> None:
     huge = NOW._replace(data=devices // 8, micro_batches=2**20)
     space = SPACE._replace(now=huge, devices=devices, layers=10_000, heads=1024, groups=None, experts=1024, node=1024)
-    with pytest.raises(UsageError, match="more than 2000"):
+    space = space._replace(samples=huge.samples)
+    with pytest.raises(UsageError, match="more than 10000"):
         list_layouts(space)
 
 

@@ -97,6 +97,8 @@ def list_candidates(size: JobSize) -> Iterator[Layout]:
             node=size.node,
             free=("dp", "tp", "pp", "ep"),
             keep=keep,
+            samples=size.samples,
+            tokens=size.tokens,
         )
         yield from (one for one in list_layouts(space).found if _is_possible(size, one))
 
