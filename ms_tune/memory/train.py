@@ -28,7 +28,7 @@ _FLAGS = (
 
 
 class TrainRequest(NamedTuple):
-    """A training and what is done with its memory: one of ``record`` and ``plan``, else it is reported."""
+    """A training, whose memory is recorded or planned, else reported."""
 
     command: Sequence[str]
     record: Path | None = None  # folder for the snapshots

@@ -39,7 +39,7 @@ def _tell(text: str) -> None:
 
 
 def begin(name: str) -> None:
-    """Set up what was asked for after the import of PyTorch or torch_npu."""
+    """Set up the report, the recording or the plan after the import of PyTorch or torch_npu."""
     try:
         settings = json.loads(os.environ.get(VARIABLE, "{}"))
         torch = sys.modules["torch"]
