@@ -105,7 +105,7 @@ def needs(words: tuple[str, ...]) -> str | None:
 def _needed_by(rest: tuple[str, ...]) -> str | None:
     if rest[:2] == ("memory", "run") and "--" in rest:
         return "PyTorch"
-    if rest[0] == "dryrun" or "--dryrun" in rest:
+    if rest[0] == "dryrun" or "--dryrun" in rest or (rest[0] == "init" and "--model" in rest):
         return "simulation"
     if rest[0] == "fit" and not {*_WITHOUT_RUNS} & {*rest} and ("--top", "0") not in itertools.pairwise(rest):
         return "simulation"
