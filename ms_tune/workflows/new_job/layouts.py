@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from math import gcd
 
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.estimate.flops import Attention, Widths
@@ -30,6 +29,7 @@ from ms_tune.records import Record
 NODE = 8  # NPUs of a machine
 LONG = 32_768  # tokens of a sequence from which context parallelism is tried
 _CHUNKS, _SIZES, _CONTEXTS = (1, 2, 4), (1, 2, 4, 8), (1, 2, 4, 8, 16)
+_DOUBLINGS = 12
 _DEFAULT = "910B2"  # of the family 910B
 
 
@@ -164,7 +164,9 @@ def speed_of(chip: str | None) -> Speed:
     return found
 
 
-def nearest_samples(size: JobSize) -> tuple[int, int]:
-    """Return the next smaller and larger global batch that can be divided among the NPUs."""
-    data = size.devices // gcd(size.devices, size.node)
-    return max(data, size.samples // data * data), -(-size.samples // data) * data
+def nearest_samples(size: JobSize) -> tuple[int, ...]:
+    """Return the two nearest global batches that a layout divides; fewer if there are none."""
+    shares = [one for one in range(1, size.node + 1) if size.node % one == 0]
+    tried = {size.devices // one << doubled for one in shares for doubled in range(_DOUBLINGS)}
+    good = [one for one in sorted(tried) if any(list_candidates(size._replace(samples=one)))]
+    return tuple(sorted(good, key=lambda one: abs(one - size.samples))[:2])

@@ -74,8 +74,8 @@ def plan_new_job(
     request = DraftRequest(size, job._replace(devices=size.devices, data=False), notes, margin)
     found = _find_cheapest(request)
     if found is None:
-        below, above = nearest_samples(size)
-        hint = msg("init.batch.hint", below=below, above=above)
+        choices = " or ".join(map(str, nearest_samples(size)))
+        hint = msg("init.batch.hint", choices=choices) if choices else None
         raise UsageError(msg("init.batch", samples=size.samples, devices=size.devices), hint)
     files = {request.path: found.text}
     if size.dialect is not Dialect.MEGATRON:
