@@ -52,6 +52,9 @@ if TYPE_CHECKING:
         def root(self) -> Path:
             """Return its folder."""
 
+        def read_target_arguments(self, target: str) -> frozenset[str] | None:
+            """Return the arguments of a target of HyperParallel's Trainer; None if it takes any, or they are unknown."""
+
         @property
         def config_fields(self) -> Mapping[KeyPath, Mapping[str, Key]] | None:
             """Map the sections of HyperParallel's config classes to their fields; None if it has no such classes."""

@@ -20,7 +20,7 @@ from ms_tune.facts.megatron import definitions, names, programs, releases_with
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.query import load, order, served
 from ms_tune.facts.training import package_folder
-from ms_tune.job.config_classes import read_config_fields
+from ms_tune.job.config_classes import read_config_fields, read_target_arguments
 from ms_tune.job.definitions import (
     INSTALLED_FOLDERS,
     OwnArgument,
@@ -188,6 +188,10 @@ class Checkout:
         """Return the fields of the config classes of HyperParallel's Trainer, by section; None if it has none."""
         is_other = self.package != _TRAINERS_PACKAGE
         return None if is_other else read_config_fields(list_sources(self.root / _TRAINERS_PACKAGE))
+
+    def read_target_arguments(self, target: str) -> frozenset[str] | None:
+        """Return the arguments of a target of HyperParallel's Trainer; None if it takes any, or they are unknown."""
+        return read_target_arguments(self.root, target) if self.package == _TRAINERS_PACKAGE else None
 
     def has_class(self, name: str) -> bool:
         """Return whether one of its sources defines a class of this name: a program may build it without a register."""

@@ -161,3 +161,51 @@ def _default_of(value: ast.expr | None) -> object:
             return REQUIRED
         value = words.get("default", value)
     return value.value if isinstance(value, ast.Constant) else None
+
+
+def read_target_arguments(root: Path, target: str) -> frozenset[str] | None:
+    """Return the arguments of a function, class or class method of a package; None if it takes any, or they are unknown.
+
+    Imports from other modules of the package are followed, base classes are not.
+    """
+    for _ in range(_DEEPEST):
+        parts = target.split(".")
+        for count in range(len(parts) - 1, 0, -1):
+            folder = root.joinpath(*parts[:count])
+            file = next((one for one in (folder.with_suffix(".py"), folder / "__init__.py") if one.is_file()), None)
+            if file is not None:
+                break
+        else:
+            return None
+        tree, names = parse_source_file(str(file), b"def ", b"import "), parts[count:]
+        package = parts[: count - (file.name != "__init__.py")]
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom):
+                module = (
+                    [*package[: len(package) + 1 - node.level], *(node.module or "").split(".")]
+                    if node.level
+                    else [node.module or ""]
+                )
+                found = next((one.name for one in node.names if (one.asname or one.name) == names[0]), "")
+                if found:
+                    target = ".".join([*filter(None, module), found, *names[1:]])
+                    break
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == names[0]:
+                return _arguments_of(node, names[1:])
+        else:
+            return None
+    return None
+
+
+def _arguments_of(node: ast.FunctionDef | ast.ClassDef, names: list[str]) -> frozenset[str] | None:
+    if isinstance(node, ast.ClassDef):
+        name = names[0] if names else "__init__"
+        method = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == name), None)
+        return None if method is None or len(names) > 1 else _arguments_of(method, ["self"])
+    given, decorators = node.args, {name_of(one) for one in node.decorator_list}
+    if given.kwarg is not None or not decorators <= {"classmethod", "staticmethod"}:
+        return None
+    is_bound = names == ["self"] and "staticmethod" not in decorators
+    return frozenset(one.arg for one in [*given.posonlyargs, *given.args][is_bound:]) | {
+        one.arg for one in given.kwonlyargs
+    }

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import inspect
 import os
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +194,62 @@ def test_fields_are_those_of_the_copy_around_the_file_or_installed(
     }
     messages = [one.message for one in report.findings if one.id == "MST860"]
     assert {one.params["where"] for one in messages} == {str(copied)}
+
+
+TARGETS = {
+    "hyper_parallel/models/__init__.py": "from .auto import Auto as Model, build\nfrom hyper_parallel.models.auto import other\n",
+    "hyper_parallel/models/auto.py": (
+        "import functools\nclass Auto:\n    def __init__(self, size, *, depth=1):\n        pass\n"
+        "    @classmethod\n    def from_pretrained(cls, path, torch_dtype=None):\n        pass\n"
+        "    @staticmethod\n    def make(size):\n        pass\n"
+        "    def open(self, **options):\n        pass\n"
+        "class Child(Auto):\n    pass\n"
+        "def build(path, *rest, depth=2):\n    pass\ndef other(**options):\n    pass\n"
+        "@functools.lru_cache\ndef cached(path):\n    pass\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["size", "depth", "path", "torch_dtype", "options", "self", "cls", "rest"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("Model", "Model.from_pretrained", "Model.make", "build", "other", "absent"),
+        *("auto.Child", "auto.cached", "auto.Auto.from_pretrained"),
+    ],
+)
+def test_arguments_of_targets_are_refused_as_python_refuses_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, name: str
+) -> None:
+    for place, text in (COPY | TARGETS).items():
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in [one for one in sys.modules if one.partition(".")[0] == "hyper_parallel"]:
+        del sys.modules[module]
+    code: Any = importlib.import_module("hyper_parallel.models")
+    for part in target.split("."):
+        code = getattr(code, part, None)
+    refused = False
+    try:
+        if code is not None:
+            inspect.signature(code).bind_partial(**{name: 1})
+    except TypeError:
+        refused = True
+    file = tmp_path / "train.yaml"
+    file.write_text(
+        yaml.safe_dump({**yaml.safe_load(OWN), "model": {"_target_": f"hyper_parallel.models.{target}", name: 1}})
+    )
+    found = [
+        str(one.message.params["reason"]) for one in lint_files(file).files[0].findings if one.path == ("model", name)
+    ]
+    inherited = target in ("auto.Child", "auto.cached")  # bases and decorators are not followed
+    assert found == [
+        f"$.model: target arguments are invalid: got an unexpected keyword argument {name!r}"
+        for _ in range(refused and not inherited)
+    ]
+    for module in [one for one in sys.modules if one.partition(".")[0] == "hyper_parallel"]:
+        del sys.modules[module]
 
 
 @pytest.mark.parametrize(

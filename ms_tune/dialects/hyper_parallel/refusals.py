@@ -48,6 +48,23 @@ def find_unknown_fields(context: CheckContext) -> Iterator[Violation]:
             params = _described(tables, context, reason, closest(str(path[-1]), among))
             message = "similar" if params["similar"] else "default"
             yield Violation(path, message, params, at_key=True, is_certain=tables.is_certain)
+    yield from _find_refused_arguments(tables, context)
+
+
+def _find_refused_arguments(tables: FieldTables, context: CheckContext) -> Iterator[Violation]:
+    # Arguments that a target does not take, by the sources of the user's own copy.
+    copy = context.job.checkout
+    targets = find_targets(context.source.data) if copy is not None and tables.copy else ()
+    for path, taken in [
+        (path[:-1], copy.read_target_arguments(target)) for path, target in targets if copy is not None
+    ]:
+        values = context.source.get(path)
+        own = {TARGET, *tables.sections.get(path, ())}
+        for name in map(str, values) if taken is not None and isinstance(values, dict) else ():
+            if taken is not None and name not in taken and name not in own:
+                reason = f"{spell(path)}: target arguments are invalid: got an unexpected keyword argument {name!r}"
+                params = _described(tables, context, reason, closest(name, taken))
+                yield Violation((*path, name), "similar" if params["similar"] else "default", params, at_key=True)
 
 
 def find_forked_fields(context: CheckContext) -> Iterator[Violation]:
