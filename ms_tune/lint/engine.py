@@ -74,7 +74,11 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
         else:
             found += _run_check(check, read)
     for check, read in last:
-        found += _run_check(check, read, partial(_is_refused, check, read, made, found))
+        more = _run_check(check, read, partial(_is_refused, check, read, made, found))
+        if check.function is None:  # rows that were harvested: a check of the place says more about it
+            taken = {one.path for one in found if one.severity is not Severity.INFO}
+            more = [one for one in more if one.path not in taken]
+        found += more
     if not found:
         return ()
     found.sort(key=lambda finding: (finding.location.start, finding.id))

@@ -9,6 +9,7 @@ line of the newest of them. A new release is served by adding it to ``releases.j
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -76,9 +77,13 @@ _SHARE = 0.3
 _CHOSEN = re.compile(
     r"(?i)exist|not found|support|no such|must be in|should be in|can only be|one of \[|choose|invalid|incompatible|length|empty"
 )
+_QUOTED = re.compile(r"['\"]([\w.-]{1,40})['\"]")
+_LONGEST_CHOICE = 40
 _FUSED = ("AdamW", "PmaAdamW")  # of the static graph, with another class behind a switch
 # Refusals of one argument that another one causes.
-LEFT_OUT = re.compile(r"lr_end \(1e-06\)|Cannot combine manual lr|requires relative_step|only supports compression")
+LEFT_OUT = re.compile(
+    r"lr_end \(1e-06\)|Cannot combine manual lr|requires relative_step|only supports compression|requires \w+=|less than or equal to \w+_"
+)
 
 
 class Subject(NamedTuple):
@@ -122,12 +127,17 @@ class Release:
 
     def __init__(self, release: str, folder: Path) -> None:
         self.release, self.folder = release, folder
-        self.plain: dict[tuple[str, str], Counter[str]] = {}  # what lint reports without a wrong value
         wheel = wheels.wheel(release)
         assert isinstance(wheel, Path), wheel
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(self.folder)
-        self.known = self._ask([])[0]
+        command = [sys.executable, "-u", str(Path(__file__).with_name("parts_child.py"))]
+        environment = os.environ | {"PYTHONPATH": str(self.folder)}
+        pipe = subprocess.PIPE
+        self.child = subprocess.Popen(  # ends with this object, since its input does
+            command, cwd=self.folder, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+        )
+        self.known = self._read()
         self.subjects = [
             Subject(part, kind, name)
             for part, kinds in self.known.items()
@@ -136,14 +146,9 @@ class Release:
             if (part, name) != ("optimizer", "learning_rate")
         ]
 
-    def _ask(self, questions: Sequence[object]) -> list[Any]:
-        command = [sys.executable, str(Path(__file__).with_name("parts_child.py"))]
-        environment = os.environ | {"PYTHONPATH": self.folder}
-        text = "".join(f"{json.dumps(one)}\n" for one in questions)
-        done = subprocess.run(
-            command, cwd=self.folder, env=environment, check=True, capture_output=True, text=True, input=text
-        )
-        return [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith("@")]
+    def _read(self) -> Any:  # noqa: ANN401 - as above
+        assert self.child.stdout is not None
+        return json.loads(next(line for line in self.child.stdout if line.startswith("@"))[1:])
 
     def base(self, subject: Subject) -> dict[str, Any]:
         """Return what the class needs but for the argument."""
@@ -152,7 +157,13 @@ class Release:
 
     def answers(self, asked: Iterable[tuple[Subject, dict[str, Any]]]) -> list[Answer]:
         """Return the answers to whole sections."""
-        return self._ask([[one.part, one.kind, values] for one, values in asked])[1:]
+        assert self.child.stdin is not None
+        found = list[Answer]()
+        for one, values in asked:
+            self.child.stdin.write(json.dumps([one.part, one.kind, values]) + "\n")
+            self.child.stdin.flush()
+            found.append(self._read())
+        return found
 
     def variants(self, subject: Subject) -> list[tuple[str, dict[str, Any]]]:
         """Return what else may stand in the section, with the conditions for it: what only one refuses is a row with its condition."""
@@ -179,10 +190,15 @@ class Release:
             )
         )
         made: dict[Subject, list[tuple[str, list[Found]]]] = {}
-        for subject, guard, _ in every:
-            starts = next(answers) is None or subject.name in NEEDED
+        for subject, guard, base in every:
+            starts = next(answers) is None
             said = {kind: [(value, next(answers)) for value in values] for kind, values in PROBES.items()}
-            made.setdefault(subject, []).append((guard, list(conditions(subject, said)) if starts else []))
+            found: list[Found] = []
+            if starts or (subject.name in NEEDED and not all(answer for some in said.values() for _, answer in some)):
+                found = [*conditions(subject, said), *self.choices(subject, base, said["str"])]
+                if not any(" < " in one.condition or " > " in one.condition or "<=" in one.condition for one in found):
+                    found += self.relations(subject, base, said)
+            made.setdefault(subject, []).append((guard, found))
         for some in made.values():
             shared = set.intersection(*({one.condition for one in found} for _, found in some))
             for guard, found in some:
@@ -192,6 +208,56 @@ class Release:
                             yield one._replace(guard=guard)
                     elif found is some[0][1]:
                         yield one
+
+    def choices(self, subject: Subject, base: dict[str, Any], texts: Sequence[tuple[Any, Answer]]) -> Iterator[Found]:
+        """Yield the refused texts: all but those in the refusal, or that its function compares with, that the class takes."""
+        refused = next((one for one in texts if one[1] and one[1][0] != "TypeError"), texts[0])
+        if not refused[1] or not all(answer for _, answer in texts) or _PYTHON.search(refused[1][1]):
+            return
+        asked = sorted({*_QUOTED.findall(refused[1][1]), *self.compared(*refused[1][2:])} - {refused[0], ""})
+        answers = self.answers((subject, with_value(base, subject.name, text)) for text in asked)
+        taken = [text for text, answer in zip(asked, answers, strict=True) if answer is None]
+        if taken:
+            listed = ", ".join(map(repr, [*taken, *(taken if len(taken) == 1 else ())]))
+            yield _found(subject, f"kind(value) == 'str' and value not in ({listed})", texts, texts[1])
+        elif refused[1][0] != "TypeError" and not _CHOSEN.search(refused[1][1]):
+            yield _found(subject, "kind(value) == 'str'", texts, texts[1])
+
+    def compared(self, file: str, line: int) -> set[str]:
+        """Return the texts that the function with this line compares with."""
+        path = self.folder / file
+        tree = ast.parse(path.read_text("utf-8")) if path.is_file() else ast.Module([], [])
+        around = [
+            one
+            for one in ast.walk(tree)
+            if isinstance(one, ast.FunctionDef) and one.lineno <= line <= (one.end_lineno or 0)
+        ]
+        inside = (one for function in around for one in ast.walk(function) if isinstance(one, ast.Compare))
+        texts = (one.value for compare in inside for one in ast.walk(compare) if isinstance(one, ast.Constant))
+        return {text for text in texts if isinstance(text, str) and len(text) < _LONGEST_CHOICE}
+
+    def relations(
+        self, subject: Subject, base: dict[str, Any], said: Mapping[str, Sequence[tuple[Any, Answer]]]
+    ) -> Iterator[Found]:
+        """Yield the numbers above or below another argument: they are accepted if that one is far enough away."""
+        numbers = [one for kind in ("int", "float") for one in said[kind]]
+        refused = [one for one in numbers if one[1] and one[1][0] != "TypeError"]
+        for other, given in base.items():
+            if isinstance(given, bool) or not isinstance(given, (int, float)):
+                continue
+            for sign, far in ((">", 1e9), ("<", -1e9)):
+                some = [one for one in refused if (one[0] > given if sign == ">" else one[0] < given)]
+                moved = {**base, other: type(given)(far)}
+                asked = [(subject, with_value(moved, subject.name, value)) for value, _ in some]
+                answers = self.answers([*asked, (subject, with_value(base, subject.name, given))])
+                if some and not any(answers[:-1]):
+                    equal = "=" if answers[-1] else ""
+                    yield _found(
+                        subject,
+                        f"kind(value) in ('int', 'float') and value {sign}{equal} SECTION.{other}",
+                        some,
+                        some[-1],
+                    )
 
 
 def with_value(values: Mapping[str, Any], name: str, value: object) -> dict[str, Any]:
@@ -205,20 +271,23 @@ def with_value(values: Mapping[str, Any], name: str, value: object) -> dict[str,
 
 def conditions(subject: Subject, said: Mapping[str, Sequence[tuple[Any, Answer]]]) -> Iterator[Found]:
     """Yield what refused values have in common: their kind, their length, or that they are beyond a limit."""
-    if all(answer for some in said.values() for _, answer in some):
-        return  # the class does not start without something else
     whole = [kind for kind, some in said.items() if all(answer for _, answer in some)]
     for kind in whole:
-        if kind != "str":
-            yield _found(subject, f"kind(value) == {kind!r}", said[kind], said[kind][-1])
-        elif not any(answer and _CHOSEN.search(answer[1]) for _, answer in said["str"]):
-            # Texts that look like a number or like null are reported by the checks of YAML's values.
-            yield _found(
-                subject,
-                "kind(value) == 'str' and not numeral(value) and lower(value) != 'none'",
-                [said["str"][1]],
-                said["str"][1],
-            )
+        of_type = all(answer and (answer[0] == "TypeError" or _PYTHON.search(answer[1])) for _, answer in said[kind])
+        if kind != "str" or of_type:  # other refusals of texts: :meth:`Release.choices`
+            yield _found(subject, f"kind(value) == {kind!r}", said[kind], said[kind][1])
+    for kind, zero in (("int", "value != 0"), ("float", "value != 0"), ("list", "len(value) > 0")):
+        refused = [one for one in said[kind] if one[1]]
+        is_falsy_taken = all(bool(value) == bool(answer) for value, answer in said[kind])
+        if is_falsy_taken and all(answer and answer[0] in ("TypeError", "AttributeError") for _, answer in refused):
+            yield _found(subject, f"kind(value) == {kind!r} and {zero}", refused, refused[-1])
+    numeral = [one for one in said["str"] if one[1] and one[0] != "2"]
+    if (
+        "str" not in whole
+        and len(numeral) == len(said["str"]) - 1
+        and not any(_CHOSEN.search(answer[1]) for _, answer in numeral if answer)
+    ):
+        yield _found(subject, "kind(value) == 'str' and not numeral(value)", numeral, numeral[-1])
     if "list" not in whole:
         yield from _lengths(subject, said["list"])
     yield from _limits(subject, {kind: said[kind] for kind in ("int", "float") if kind not in whole})
@@ -249,8 +318,8 @@ def _lengths(subject: Subject, lists: Sequence[tuple[Any, Answer]]) -> Iterator[
     """Yield the refusal of lists that are shorter, or not as long, as those that are accepted."""
     lengths = {len(value) for value, answer in lists if not answer}
     other = [one for one in lists if len(one[0]) not in lengths]
-    short = [one for one in other if len(one[0]) < min(lengths)]
-    if min(lengths) > 1:
+    short = [one for one in other if lengths and len(one[0]) < min(lengths)]
+    if lengths and min(lengths) > 1 and short:
         exact = len(lengths) == 1 and len(other) > len(short)
         sign = "!=" if exact else "<"
         yield _found(
@@ -322,20 +391,6 @@ def linted(data: object, dialect: Dialect, release: str) -> Counter[str]:
     return Counter(one.id for one in report.findings if one.severity in (Severity.ERROR, Severity.WARNING))
 
 
-def known(release: Release, one: Found) -> str:
-    """Return another check that reports one of the refused values; empty if none does."""
-    subject = one.subject
-    base = release.base(subject)
-    if (subject.part, subject.kind) not in release.plain:
-        release.plain[subject.part, subject.kind] = linted(placed(subject, base), subject.dialect, release.release)
-    for value in dict.fromkeys((one.values[0], one.values[len(one.values) // 2])):
-        data = placed(subject, with_value(base, subject.name, json.loads(value)))
-        more = linted(data, subject.dialect, release.release) - release.plain[subject.part, subject.kind]
-        if others := more.keys() - {*IDS.values()}:
-            return min(others)
-    return ""
-
-
 # The rows.
 
 _CLASS = "..."  # in a text for several classes
@@ -370,9 +425,9 @@ def main(folder: Path) -> None:
         for one in release.found():
             key = key_of(one)
             if key not in others:
-                others[key] = "left out" if LEFT_OUT.search(one.said) else known(release, one)
+                others[key] = "left out" if LEFT_OUT.search(one.said) else ""
                 lines[key] = (name, one.line)
-            count[f"served by {others[key]}" if others[key][:3] == "MST" else others[key] or "served"] += 1
+            count[others[key] or "served"] += 1
             kinds.setdefault(key, {}).setdefault(one.subject.kind, []).insert(0, name)
     rows: dict[Dialect, list[str]] = {dialect: [] for dialect in PATHS}
     together: dict[Any, list[Key]] = {}  # what differs only in the condition
@@ -386,6 +441,7 @@ def main(folder: Path) -> None:
         rows[about.dialect].append(_row(about, [one.condition for one in keys], names, some, lines[keys[0]]))
     for dialect, path in PATHS.items():
         head = path.read_text("utf-8").partition("    test:")[0]
+        rows[dialect][0] = rows[dialect][0].replace("{each:", "{asks-others: true, each:", 1)
         path.write_text(f"{head}    test:\n{''.join(rows[dialect])}", "utf-8")
     made = {name: dict(sorted(count.items())) for name, count in reversed(figures.items())}
     FIGURES.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
@@ -399,6 +455,7 @@ def _row(
     section = path.rpartition(".")[0].removesuffix(".config")
     place = "within" if ".*" in section else section
     given = [guard.replace("SECTION", place)] if guard else []
+    conditions_ = [one.replace("SECTION", place) for one in conditions_]
     if names != ("",):
         given.insert(0, f"{place}.type {_among([repr(one) for one in sorted(names)])}")
     if [*releases] != [*served(dialect)]:
