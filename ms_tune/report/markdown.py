@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from ms_tune.facts.keys import Key
 from ms_tune.facts.query import REQUIRED
-from ms_tune.lint.rules import RuleEntry
 from ms_tune.report.console import Console
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ms_tune.lint.rules import RuleEntry
 
 _MARKS = re.compile(r"([\\`*_{}\[\]|~$^])")
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
