@@ -36,6 +36,11 @@ class DryrunProgress(Observer, AbstractContextManager["DryrunProgress"]):
         """Show a message that is not about a single process."""
         self._line.announce(self._console.say(message))
 
+    def note(self, message: Message) -> None:
+        """Show a message that stays on the screen."""
+        self._line.clear()
+        self._console.note(self._console.say(message))
+
     def show(self, message: Message, share: float) -> None:
         """Show the share of work between two simulations."""
         self._line.show(message, share)

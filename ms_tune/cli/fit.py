@@ -44,7 +44,7 @@ def build_parser(language: Language) -> Parser:
     for name in ("stages", "chunks", "micro-batches"):
         parser.option(f"--{name}", f"fit.help.{name}", type=parser.count, metavar="N")
     parser.option("--order", "fit.help.order", metavar="NAME")
-    parser.option("--constant", "fit.help.constant", type=parser.size, metavar="SIZE")
+    parser.option("--constant", "fit.help.constant", type=parser.signed_size, metavar="SIZE")
     parser.option("--effort", "fit.help.effort", choices=_EFFORTS, default="normal")
     parser.option("--seed", "fit.help.seed", type=parser.natural, default=1, metavar="N")
     _add_file_arguments(parser)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import ProgressLine, without_native_output, write_text_file
@@ -38,7 +42,7 @@ from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
 from ms_tune.workflows.step_clock import measure_clock
 
-INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_STOPPED = 128  # plus the number of the signal, as shells report it
 _PIPELINE = ("stages", "micro_batches", "order")
 _ONLY_SAPP = (*_PIPELINE, "chunks", "constant")
 _MOST = {"stages": 1024, "chunks": 64, "micro_batches": 100_000}
@@ -50,7 +54,7 @@ def run_table(arguments: Namespace, console: Console) -> int:
     file: Path = arguments.table
     text = _read_text(file)
     request = _table_request(arguments, sapp=is_sapp(text, str(file)))
-    with ProgressLine(console) as line, without_native_output():
+    with _stop_at_sigterm(), ProgressLine(console) as line, without_native_output():
         table, clock = request.table_of(text, str(file))
         on_progress = partial(_show_search, line)
         report = fit_table(table, effort=request.effort, seed=request.seed, clock=clock, on_progress=on_progress)
@@ -63,8 +67,21 @@ def run_table(arguments: Namespace, console: Console) -> int:
     else:
         fit_text.show_report(fit_text.fit_page(report, console), console, **_length_of(arguments))
     if report.stopped:
-        return INTERRUPTED
+        return _STOPPED + report.stopped
     return ExitCode.FINDINGS if report.planned is None else ExitCode.OK
+
+
+@contextmanager
+def _stop_at_sigterm() -> Iterator[None]:
+    # Let SIGTERM, like Ctrl-C, end a search with its best plan so far. Dryruns have handlers of their own.
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(number)
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _length_of(arguments: Namespace) -> dict[str, bool]:
@@ -167,7 +184,7 @@ def run_config(arguments: Namespace, console: Console) -> int:
 
 def _plan_config(arguments: Namespace, console: Console) -> int:
     need("ms-tune fit", "dryrun", "mindspore")
-    with DryrunProgress(console) as progress, without_native_output():
+    with _stop_at_sigterm(), DryrunProgress(console) as progress, without_native_output():
         found = fit_config(_fit_request(arguments), progress, partial(_show_search, progress))
     if arguments.html:
         page = fit_text.plan_page(partial(report.shown_of, found), [found.source.path], console.language)
@@ -184,7 +201,7 @@ def _plan_config(arguments: Namespace, console: Console) -> int:
     if arguments.write and found.chosen is not None:
         _write_plan(found, arguments.config, console)
     if found.last.report.stopped:
-        return INTERRUPTED
+        return _STOPPED + found.last.report.stopped
     return ExitCode.OK if found.chosen is not None else ExitCode.FINDINGS
 
 
@@ -284,7 +301,7 @@ def _search_layouts(arguments: Namespace, console: Console) -> int:
         written = msg("layouts.written", layout=str(found.chosen.candidate.layout), path=str(arguments.config))
         _write_text(best, arguments.config, written, console)
     if found.stopped:
-        return INTERRUPTED
+        return _STOPPED + found.stopped
     good = best is not None or (not request.top and bool(found.ranking.fitting))
     return ExitCode.OK if good else ExitCode.FINDINGS
 

@@ -85,12 +85,16 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         """Show how many bytes of the total have been read."""
         self.show(msg("memory.progress", done=done // MIB, total=total // MIB), done / max(total, 1))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def clear(self) -> None:
+        """Erase the line of a terminal."""
         if self.is_live:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()
         if kind is not None and self._unsaid:
             self._console.note(self._unsaid)
 

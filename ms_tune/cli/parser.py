@@ -149,6 +149,10 @@ class Parser(argparse.ArgumentParser):
         except ValueError:
             raise argparse.ArgumentTypeError(self.tr("cli.usage.size", value=text)) from None
 
+    def signed_size(self, text: str) -> int:
+        """Parse a size that may be negative (an argparse type)."""
+        return -self.size(text[1:]) if text.startswith("-") else self.size(text)
+
     def count(self, text: str) -> int:
         """Parse a positive integer (an argparse type)."""
         number = _number(text)

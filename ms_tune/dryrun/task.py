@@ -69,6 +69,9 @@ class Observer:
     def say(self, message: Message) -> None:
         """Receive a message that is not about one process."""
 
+    def note(self, message: Message) -> None:
+        """Receive a message to keep on the screen."""
+
     def begin(self, tasks: Sequence[Task]) -> None:
         """Receive the processes that will run."""
 

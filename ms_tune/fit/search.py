@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -21,7 +20,7 @@ from ms_tune.fit.result import ConfigFit, ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.fit.step_time import StepTime
 from ms_tune.planning.layouts import MOST_DEVICES, Layout, LayoutSpace, list_layouts
-from ms_tune.planning.search import SearchProgress
+from ms_tune.planning.search import SearchProgress, number_of_stop
 from ms_tune.planning.time_scale import Clock
 from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Message, msg
@@ -76,7 +75,7 @@ class SearchFit:
     refused: Mapping[str, int]  # number of layouts rejected by arithmetic, by text id of the reason
     tried: tuple[TriedLayout, ...]  # the layouts that were tried, in order
     chosen: TriedLayout | None  # the fastest that fits, or None
-    stopped: bool = False  # true: the user stopped the search
+    stopped: int = 0  # the number of the signal with which the user stopped the search
 
     @property
     def best(self) -> ConfigFit | None:
@@ -153,7 +152,7 @@ def _layout_space(job: PlannedJob, now: Layout, devices: int, samples: int, requ
 
 def _try_layouts(
     request: SearchRequest, ranking: Ranking, job: PlannedJob, hooks: SearchHooks
-) -> tuple[list[TriedLayout], bool]:
+) -> tuple[list[TriedLayout], int]:
     found: list[TriedLayout] = []
     runs = 0
     for candidate in ranking.fitting:
@@ -180,13 +179,13 @@ def _try_layouts(
             found.append(TriedLayout(candidate, None, failed.message))
             continue
         except KeyboardInterrupt as stop:
-            if not found or stop.args not in ((), (signal.SIGINT,)):  # SIGTERM: nobody waits for a result
+            if not found:
                 raise
-            return found, True
+            return found, number_of_stop(stop)
         found.append(_judge_layout(candidate, fit))
         if fit.last.report.stopped:
-            return found, True
-    return found, False
+            return found, fit.last.report.stopped
+    return found, 0
 
 
 def _judge_layout(candidate: LayoutCandidate, fit: ConfigFit) -> TriedLayout:

@@ -19,9 +19,10 @@ from ms_tune.fit.table_cache import CachedTable
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import Alternative, FitReport, with_plan
 from ms_tune.planning.fit import fit_table as plan_for
-from ms_tune.planning.search import SearchProgress, add_recompute
+from ms_tune.planning.search import SearchProgress, add_recompute, number_of_stop
 from ms_tune.planning.table import CostTable, PlanLists, cells_of
 from ms_tune.text import msg
+from ms_tune.units import gib
 
 _MOST_ROUNDS = 3
 _WORTH, _WORTH_COMPILED = 0.001, 0.01  # fraction of the step to gain by another round; slow in a static graph
@@ -56,9 +57,27 @@ class VerifyLoop:
         self._reserve = reserve
         self._worth = _WORTH_COMPILED if job.compiled else _WORTH  # least gain to justify a dryrun
         self._rounds: list[VerifyRound] = []
+        self._best: VerifyRound | None = None
+        self._next: VerifyRound | None = None  # the plan whose dryrun runs or is about to
 
     def run(self, table: CostTable, fragments: tuple[int, ...]) -> LoopOutcome:
-        """Run all rounds and return their result."""
+        """Run all rounds and return their result; an interrupt returns the best plan so far, marked as stopped."""
+        try:
+            return self._run_rounds(table, fragments)
+        except KeyboardInterrupt as stop:
+            if self._next is not None:
+                self._rounds.append(self._next)
+            if not self._rounds:
+                raise
+            return self._outcome_of_stop(number_of_stop(stop))
+
+    def _outcome_of_stop(self, number: int) -> LoopOutcome:
+        one = self._best or self._rounds[-1]
+        one = replace(one, report=replace(one.report, stopped=number))
+        rounds = self._rounds[:-1] if self._best is None else self._rounds
+        return LoopOutcome((*rounds, one), None if self._best is None else one)
+
+    def _run_rounds(self, table: CostTable, fragments: tuple[int, ...]) -> LoopOutcome:
         best: VerifyRound | None = None
         relief: VerifyRound | None = None
         for number in range(_MOST_ROUNDS):
@@ -73,15 +92,19 @@ class VerifyLoop:
                 if self._is_final(report) or (best is not None and not self._is_faster(report, best, self._worth)):
                     break
                 one = replace(one, peak_bytes=_peaks_without(report, fragments))
-                if not self._request.verify or report.stopped:
-                    self._rounds.append(one)
-                    return LoopOutcome(tuple(self._rounds), best if report.stopped else one)
+                if not self._request.verify and not report.stopped:
+                    return LoopOutcome((one,), one)
+            self._next = one
+            if one.report.stopped:
+                raise KeyboardInterrupt(one.report.stopped)
+            self._say_plan(one.report)
             self._observer.say(msg("fitting.verify", round=number + 1, most=_MOST_ROUNDS))
             one = self._verify_round(one)
+            self._next = None
             self._rounds.append(one)
             good = bool(one.verified) and all(map(self._is_good, one.verified))
             if good and (best is None or self._is_faster(one.report, best)):
-                best = one
+                best = self._best = one
             fresh = [stage for stage in one.verified if stage.stage not in one.kept]
             # Results of a simulated stage also apply to the stages that it represents.
             more_bytes = {stage.stage: stage.peak_bytes - stage.predicted_bytes for stage in fresh}
@@ -99,6 +122,16 @@ class VerifyLoop:
             return LoopOutcome(tuple(self._rounds), best)
         least = self._least_fragments()
         return LoopOutcome(tuple(self._rounds), None, self._plan_with(table, least), least)
+
+    def _say_plan(self, report: FitReport) -> None:
+        # Say the table's plan before its dryruns, which can take long.
+        planned = report.planned
+        assert planned is not None  # noqa: S101 - the callers have looked
+        lists = {"lists": ", ".join(f"{name} {rows}" for name, rows in planned.plan.to_json().items())}
+        time = f"{report.relative_time(planned.time):.1f}"
+        self._observer.note(msg("fitting.table-plan", time=time, peak=gib(max(planned.peak_bytes)), **lists))
+        if self._job.compiled and self._job.chunks > 1:
+            self._observer.note(msg("fitting.long-proof", chunks=self._job.chunks))
 
     def _least_fragments(self) -> tuple[int, ...]:
         # Return the least that each stage needed in addition to its peak and the reserve in any dryrun; 0 if it was not run.

@@ -59,8 +59,9 @@ class PassGraph:
         ends = np.zeros((len(self.kind) + 1, durations.shape[1]), durations.dtype)
         for start, stop in self.levels:
             level = ends[start:stop]
-            np.maximum(ends[self.before[start:stop]], ends[self.source[start:stop]], out=level)
-            level += durations[self.kind[start:stop]]
+            ends.take(self.before[start:stop], axis=0, out=level, mode="clip")  # the fastest way of NumPy to read rows
+            np.maximum(level, ends.take(self.source[start:stop], axis=0, mode="clip"), out=level)
+            level += durations.take(self.kind[start:stop], axis=0, mode="clip")
         return ends
 
     def path_to(self, one: int, ends: NDArray[Any]) -> Iterator[int]:
@@ -166,7 +167,9 @@ class Costs:
         """Return the peak bytes, shape (plans, stages)."""
         table, (stop, start) = self.table, self._run_spans(states)
         shape = (len(states), table.chunks, table.stages)
-        moments = np.einsum("smc,kcs->ksm", self.in_flight, _sum_kinds(self.kept, stop, start).reshape(shape))
+        kept = _sum_kinds(self.kept, stop, start).reshape(shape).transpose(2, 1, 0)
+        # Products of floats are exact below 2**53, and much faster than those of integers.
+        moments = np.matmul(self.in_flight.astype(float), kept.astype(float)).astype(np.int64).transpose(2, 0, 1)
         if self.transients.any() or self.piled.any() or self.on_top.any() or table.tail.transient_bytes:
             moments = moments + self._on_top(stop, start)
         weights = self.weights[stop[:, :, -1]] - self.weights[start[:, :, 0]] + _sum_kinds(self.once, stop, start)

@@ -22,6 +22,7 @@ from ms_tune.planning.search import (
     annealing_steps,
     even_state,
     is_within_limit,
+    number_of_stop,
     search_plans,
     without_kinds,
 )
@@ -80,7 +81,7 @@ class FitReport:
         optimal: Whether the plan is proved optimal.
         effort: How long to search.
         seed: Seed of the random numbers.
-        stopped: Whether the user stopped the search.
+        stopped: The number of the signal with which the user stopped the search; 0 if it went to its end.
         shortage: Without a plan, the missing memory.
         binding_stage: The stage with the least headroom.
         critical: Cells on the longest path with their fraction of the step, the largest first.
@@ -99,7 +100,7 @@ class FitReport:
     optimal: bool
     effort: Effort
     seed: int
-    stopped: bool
+    stopped: int
     shortage: Shortage | None = None
     binding_stage: int = 0
     critical: tuple[tuple[int, float], ...] = ()
@@ -179,6 +180,7 @@ def with_plan(report: FitReport, table: CostTable, cells: Sequence[Mapping[Recom
         nearest=None,
         lower_bound=float(found.bound * costs.unit),
         optimal=found.bound >= step,
+        stopped=found.stopped,
         binding_stage=stage,
         critical=critical_cells(costs, state),
         one_gib_more=gain_of_one_gib(PlanSearch(table, costs, BestState(step, state)), stage, report.seed),
@@ -245,8 +247,8 @@ def _with_explanation(report: FitReport, found: PlanSearch, on_progress: Callabl
         if not report.optimal or kinds - {RecomputeMode.NONE}:
             gained = gain_of_one_gib(found, report.binding_stage, report.seed)
         return replace(report, one_gib_more=gained, alternatives=find_alternatives(found, report.seed))
-    except KeyboardInterrupt:
-        return replace(report, stopped=True)
+    except KeyboardInterrupt as stop:
+        return replace(report, stopped=number_of_stop(stop))
 
 
 _WORK, _STEPS = 300_000, 1_000  # for each short search

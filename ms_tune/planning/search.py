@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -19,12 +20,15 @@ from ms_tune.planning.table import CostTable
 
 if TYPE_CHECKING:
     from ms_tune.planning.costs import Costs, IntArray
-_CHAINS = 64
+# Independent chains, each with its own random numbers, and moves tried at once by each: the first acceptable one is made. Simulating
+# many plans at once costs little more than one, and long chains find better plans than many short ones.
+_CHAINS, _TRIED = 8, 16
 # Cumulative percentages of moves: within the cell, to another chunk of the stage, to an adjacent cell; else to any cell.
 _SAME, _CHUNK, _NEXT = 45, 60, 80
-_HOTTEST, _COLDEST = 4_000, 100  # millionths of the best time
+_EXCHANGED = 20  # percentage of moves that exchange two cells instead
+_HOTTEST, _COLDEST = 2_000, 50  # millionths of the best time
 _MILLION = 1_000_000
-_RENEWED = 200  # number of steps after which the best quarter replaces the worst
+_RENEWALS = 4  # number of times that the best quarter of the chains replaces the worst
 _DRAWS = 1024
 # Accepted loss of a step, in millionths of the temperature, for a draw from an exponential distribution.
 _EXPONENTIAL = np.array([round(-math.log((index + 0.5) / _DRAWS) * _MILLION) for index in range(_DRAWS)], np.int64)
@@ -50,14 +54,15 @@ class _Budget(NamedTuple):
 
 
 _BUDGETS = {
-    Effort.QUICK: _Budget(1_000_000, 2_500, 25, 500, 12),
-    Effort.NORMAL: _Budget(6_000_000, 20_000, 50, 1_500, 25),
+    Effort.QUICK: _Budget(1_500_000, 2_500, 25, 500, 12),
+    Effort.NORMAL: _Budget(8_000_000, 20_000, 50, 1_500, 25),
     Effort.BEST: _Budget(60_000_000, 200_000, 200, 50_000, 300),
 }
 
 
 # Maximum number of variables for integer searches. Interleaved pipelines have many paths, and searching them proves little.
 _MOST_WHOLE, _MOST_INTERLEAVED = 320, 40
+_QUICKLY_WHOLE = 40  # maximum number for which there are all integer searches of a budget
 _SMALL = 500_000  # maximum passes x cells for which the bound gets all rounds
 
 
@@ -79,7 +84,7 @@ class PlanSearch:
     best: BestState  # the best state and its score
     bound: int = 0  # lower bound of every plan's ticks
     least_bytes: int = 0  # lower bound of the limit that any plan needs; 0 if unknown
-    stopped: bool = False  # the user stopped the search
+    stopped: int = 0  # the number of the signal with which the user stopped the search
 
     @property
     def found(self) -> bool:
@@ -119,23 +124,30 @@ def search_plans(
         found.keep_if_better(costs.state_of(present))
     try:
         _run_search(found, _BUDGETS[effort], seed, on_progress)
-    except KeyboardInterrupt:
-        found.stopped = True
+    except KeyboardInterrupt as stop:
+        found.stopped = number_of_stop(stop)
     return found
+
+
+def number_of_stop(stop: KeyboardInterrupt) -> int:
+    """Return the number of the signal to end that was raised; Python raises Ctrl-C without a number."""
+    return int(stop.args[0]) if stop.args else signal.SIGINT
 
 
 def _run_search(found: PlanSearch, budget: _Budget, seed: int, on_progress: Callable[[SearchProgress], None]) -> None:
     costs, relaxation = found.costs, relaxation_of(found.costs)
+    # The even plan may exceed the limit: the search repairs it, and often ends lower than from the plan of least memory.
+    starts = [even_state(costs), found.best.state]
     found.least_bytes, state = least_limit(relaxation, budget.nodes)
-    if found.least_bytes > found.table.limit_bytes:
-        if state is not None:
-            found.keep_if_better(state)
-        return
     if state is not None:
         found.keep_if_better(state)
+        starts.append(state)
+    if found.least_bytes > found.table.limit_bytes:
+        return
+    starts = [start for start in starts if is_allowed(costs, start[None])[0]]
     steps = annealing_steps(costs, budget.work, budget.steps)
     short = steps // 8
-    _improve_plan(found, [found.best.state], short, seed, on_progress)
+    _improve_plan(found, starts, short, seed, on_progress)
     on_progress(_report_progress(found, "bound", 0.0))
     rounds = min(budget.rounds, max(budget.rounds * _SMALL // (len(costs.graph.kind) * costs.table.cells), 4))
     bounded = lower_bound(relaxation, costs.parts_of(found.best.state), rounds)
@@ -144,18 +156,19 @@ def _run_search(found: PlanSearch, budget: _Budget, seed: int, on_progress: Call
         return
     if bounded.layers is not None:
         found.keep_if_better(_round_state(costs, bounded.layers))
-    half = budget.wholes // 2
+    wholes = min(max(budget.wholes * _QUICKLY_WHOLE // even_state(costs).size, 4), budget.wholes)
+    half = wholes // 2
     used = _prove_optimal(found, relaxation, budget, half, on_progress)
     if found.is_optimal():
         return
-    starts = [found.best.state]
+    starts[1:] = [found.best.state]
     if bounded.layers is not None:
         starts.append(_round_state(costs, bounded.layers))
     starts = [start for start in starts if is_allowed(costs, start[None])[0]]
     before = found.best.score
     _improve_plan(found, starts, steps - short, seed + 1, on_progress)
     if found.best.score < before or used == half:
-        _prove_optimal(found, relaxation, budget, budget.wholes - used, on_progress)
+        _prove_optimal(found, relaxation, budget, wholes - used, on_progress)
 
 
 def _improve_plan(
@@ -202,7 +215,8 @@ def _prove_optimal(
 
 def annealing_steps(costs: Costs, work: int, most: int) -> int:
     """Return a number of steps that costs about ``work``, at most ``most``, for any pipeline size."""
-    each = 200 + 6 * len(costs.graph.levels) + len(costs.graph.kind) // 4 + costs.table.cells * len(costs.table.kinds)
+    size = costs.table.cells * len(costs.table.kinds)
+    each = 400 + 12 * len(costs.graph.levels) + len(costs.graph.kind) // 2 + 2 * size
     return max(min(work // each, most), 80)
 
 
@@ -377,22 +391,26 @@ def anneal_plans(
 ) -> BestState:
     """Return the best state found from allowed starts; ``on_step`` regularly receives it and returns whether to stop."""
     states = np.stack([starts[index % len(starts)] for index in range(_CHAINS)])
-    scores = space.scores(states)
+    scores, rows = space.scores(states), np.arange(_CHAINS)
     first = int(scores.argmin())
     best = BestState(int(scores[first]), states[first].copy())
     random = np.random.PCG64(seed)
     for step in range(steps):
-        drawn = (np.asarray(random.random_raw((_CHAINS, 12))) >> np.uint64(33)).astype(np.int64)  # 31 bits each
-        moved, fine = _with_moves(space, states, drawn)
-        news = np.where(fine, space.scores(moved), np.iinfo(np.int64).max)
+        drawn = (np.asarray(random.random_raw((_CHAINS * _TRIED, 12))) >> np.uint64(33)).astype(
+            np.int64
+        )  # 31 bits each
+        moved, fine = _with_moves(space, np.repeat(states, _TRIED, axis=0), drawn)
+        news, olds = space.scores(moved), np.repeat(scores, _TRIED)
         heat = _temperature(best.score, step, steps)
-        gain = news - scores <= (heat * _EXPONENTIAL[drawn[:, 11] % _DRAWS]) // _MILLION
-        taken = fine & np.where(news >= _OVER, news <= scores, gain)
-        states[taken], scores[taken] = moved[taken], news[taken]
+        gain = news - olds <= (heat * _EXPONENTIAL[drawn[:, 11] % _DRAWS]) // _MILLION
+        good = (fine & np.where(news >= _OVER, news <= olds, gain)).reshape(_CHAINS, _TRIED)
+        taken = good.any(axis=1)
+        first_good = (rows * _TRIED + good.argmax(axis=1))[taken]
+        states[taken], scores[taken] = moved[first_good], news[first_good]
         lowest = int(scores.argmin())
         if scores[lowest] < best.score:
             best = BestState(int(scores[lowest]), states[lowest].copy())
-        if (step + 1) % _RENEWED == 0:
+        if (step + 1) % max(steps // _RENEWALS, 1) == 0:
             ranked, quarter = np.argsort(scores, kind="stable"), _CHAINS // 4
             worst, leading = ranked[-quarter:], ranked[:quarter]
             states[worst], scores[worst] = states[leading], scores[leading]
@@ -411,11 +429,27 @@ def _temperature(best: int, step: int, steps: int) -> int:
 
 
 def _with_moves(space: PlanSpace, states: IntArray, drawn: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    # Apply one move to each state, and a second to half of them; also return whether each result is allowed.
+    # Apply one or two moves to each state, or exchange two of its cells; also return whether each result is allowed and another plan.
     moved = states.copy()
-    _apply_move(space, moved, drawn[:, :5], np.ones(len(states), np.bool_))
-    _apply_move(space, moved, drawn[:, 5:10], drawn[:, 10] % 2 == 0)
-    return moved, is_allowed(space.costs, moved)
+    exchanged = (drawn[:, 11] // _DRAWS % 100 < _EXCHANGED) & (not space.fixed_layers)
+    _apply_move(space, moved, drawn[:, :5], ~exchanged)
+    _apply_move(space, moved, drawn[:, 5:10], ~exchanged & (drawn[:, 10] % 2 == 0))
+    cells, stages, rows = states.shape[1], space.costs.table.stages, np.flatnonzero(exchanged)
+    cell, way, step = drawn[rows, 0] % cells, drawn[rows, 1] % 3, drawn[rows, 2]
+    aim = np.select(
+        [way == 0, way == 1], [_other_chunk(cell, step, cells, stages), _adjacent(cell, step, cells)], step % cells
+    )
+    moved[rows, cell], moved[rows, aim] = states[rows, aim], states[rows, cell]
+    return moved, is_allowed(space.costs, moved) & (moved != states).any(axis=(1, 2))
+
+
+def _other_chunk(cell: IntArray, step: IntArray, cells: int, stages: int) -> IntArray:
+    return (cell + stages * (1 + step % max(cells // stages - 1, 1))) % cells
+
+
+def _adjacent(cell: IntArray, step: IntArray, cells: int) -> IntArray:
+    found: IntArray = np.clip(cell + np.where(step % 2 == 0, 1, -1), 0, cells - 1)
+    return found
 
 
 def _apply_move(space: PlanSpace, states: IntArray, drawn: IntArray, chosen: NDArray[np.bool_]) -> None:
@@ -427,8 +461,7 @@ def _apply_move(space: PlanSpace, states: IntArray, drawn: IntArray, chosen: NDA
     place = (counted <= (drawn[:, 0] % counted[:, -1])[:, None]).sum(axis=1)
     cell, kind = place // kinds, place % kinds
     way, step = drawn[:, 1] % 100, drawn[:, 2]
-    chunk = (cell + stages * (1 + step % max(cells // stages - 1, 1))) % cells
-    adjacent = np.clip(cell + np.where(step % 2 == 0, 1, -1), 0, cells - 1)
+    chunk, adjacent = _other_chunk(cell, step, cells, stages), _adjacent(cell, step, cells)
     aim = np.select([way < _SAME, way < _CHUNK, way < _NEXT], [cell, chunk, adjacent], step % cells)
     if space.fixed_layers:
         aim = cell

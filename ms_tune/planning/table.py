@@ -185,9 +185,21 @@ def check_table(table: CostTable, source: str) -> CostTable:
     _check_stages(table, source)
     for layer in table.layers:
         _check_layer(layer, table.layers[0], source)
+    _check_negative(table, source)
     if not any(layer.forward for layer in table.layers):
         raise ConfigError(msg("planning.table.no-time"), path=source)
     return table
+
+
+def _check_negative(table: CostTable, source: str) -> None:
+    # Constants from least squares can be negative, but not the sum of a stage with its share of layers and one micro-batch.
+    least = min(layer.bytes + min(one.activation_bytes for one in layer.recompute.values()) for layer in table.layers)
+    layers = max(table.layer_count // table.stages, 1)
+    for stage in range(table.stages):
+        fixed = table.fixed_bytes(stage)
+        if fixed + layers * least < 0:
+            sizes = {"fixed": fixed, "layers": layers, "bytes": layers * least}
+            raise ConfigError(msg("planning.table.negative", stage=stage, **sizes), path=source)
 
 
 _BY_CELL = ("again.layer_bytes", "again.transient_bytes")

@@ -242,7 +242,12 @@ _SIZES, _CHANGES = _list_of(_SIZE, MOST_STAGES), _list_of(_CHANGE, MOST_STAGES)
 _ROWS = _list_of(_list_of(_integer_form(-MOST_LAYERS, MOST_LAYERS), MOST_STAGES), MOST_CHUNKS)
 _END = _record_of(
     StageEnd,
-    {"forward": _TIME, **dict.fromkeys(("bytes", "transient_bytes", "empty_bytes"), _SIZE), "filled": Reader.switch},
+    {
+        "forward": _TIME,
+        "bytes": _CHANGE,
+        **dict.fromkeys(("transient_bytes", "empty_bytes"), _SIZE),
+        "filled": Reader.switch,
+    },
 )
 _COST = {
     "activation_bytes": _SIZE,
@@ -263,8 +268,8 @@ _TABLE = {
     "order": _read_order,
     "head": _END,
     "tail": _END,
-    "constant_bytes": _SIZE,
-    "stage_bytes": _SIZES,
+    "constant_bytes": _CHANGE,
+    "stage_bytes": _CHANGES,
     "plan": _read_plan,
     "update": _record_of(UpdateCost, {"layer_bytes": _SIZES, "stage_bytes": _CHANGES}),
     "again": _record_of(
@@ -350,7 +355,7 @@ def read_sapp(text: str, source: str, pipeline: SappPipeline) -> CostTable:
         by_type[kind].append({**row, "": index})
     if not by_type["BODY"]:
         raise ConfigError(msg("planning.sapp.no-body"), path=source)
-    size = _read_sapp_number(data, "stage_const_mem", source) or 0.0
+    size = _read_sapp_number(data, "stage_const_mem", source, -_MOST_FIGURE) or 0.0
     constant = round(size * MIB) if pipeline.constant_bytes is None else pipeline.constant_bytes
     table = CostTable(
         **{**pipeline._asdict(), "constant_bytes": constant},
@@ -365,8 +370,9 @@ def _located(index: int | None, what: Message) -> Message:
     return what if index is None else msg("planning.file.at", where=f"layers_description[{index}]", what=what)
 
 
-def _read_sapp_number(row: dict[str, Any], key: str, source: str) -> float | None:
-    # Return a number of at least zero, or None if the key is missing. SAPP itself writes one key with a trailing space.
+def _read_sapp_number(row: dict[str, Any], key: str, source: str, low: float = 0.0) -> float | None:
+    # Return a number of at least ``low``, or None if the key is missing. SAPP itself writes one key with a trailing space, and
+    # the least squares of its ``mem.yaml`` give negative constants.
     value = row.get(key, row.get(f"{key} "))
     if value is None:
         return None
@@ -374,10 +380,11 @@ def _read_sapp_number(row: dict[str, Any], key: str, source: str) -> float | Non
         isinstance(value, bool)
         or not isinstance(value, (int, float))
         or not math.isfinite(value)
-        or not 0 <= value <= _MOST_FIGURE
+        or not low <= value <= _MOST_FIGURE
     ):
         raise ConfigError(
-            _located(row.get(""), msg("planning.sapp.number", key=key, high=f"{_MOST_FIGURE:g}")), path=source
+            _located(row.get(""), msg("planning.sapp.number", key=key, low=f"{low:g}", high=f"{_MOST_FIGURE:g}")),
+            path=source,
         )
     return float(value)
 
@@ -385,7 +392,7 @@ def _read_sapp_number(row: dict[str, Any], key: str, source: str) -> float | Non
 def _read_sapp_end(rows: list[dict[str, Any]], source: str) -> StageEnd:
     # SAPP adds up all parts at one end; its backward pass takes twice as long.
     times = [_read_sapp_number(row, "time", source) or 0.0 for row in rows]
-    sizes = [_read_sapp_number(row, "memory_parameter", source) or 0.0 for row in rows]
+    sizes = [_read_sapp_number(row, "memory_parameter", source, -_MOST_FIGURE) or 0.0 for row in rows]
     return StageEnd(math.fsum(times), round(math.fsum(sizes) * MIB))
 
 

@@ -25,7 +25,8 @@ def table_fit_json(report: FitReport) -> dict[str, object]:
         "fits": plan is not None,
         "plan": plan and plan.plan.to_json(),
         **record_json(plan, "time", "peak_bytes", "bubble"),
-        **record_json(report, "lower_bound", "optimal", "gap", "effort", "seed", "stopped", "alternatives"),
+        **record_json(report, "lower_bound", "optimal", "gap", "effort", "seed", "alternatives"),
+        "stopped": bool(report.stopped),
         "limit_bytes": table.limit_bytes,
         "relative_time": plan and report.relative_time(plan.time),
         "seconds_of_step": plan and _seconds_json(report, plan.time),
@@ -125,7 +126,8 @@ def _stage_json(one: VerifiedStage) -> dict[str, object]:
 def search_json(found: SearchFit) -> dict[str, object]:
     """Return the report of ``--search --json``."""
     return {
-        **record_json(found, "devices", "samples", "stopped"),
+        **record_json(found, "devices", "samples"),
+        "stopped": bool(found.stopped),
         "now": _layout_json(found.now),
         "limit_bytes": found.limit.bytes,
         "ranking": [_candidate_json(found, one) for one in found.ranking.candidates],

@@ -177,7 +177,9 @@ def verdict_of(report: FitReport, state: str = "estimated", *, present_fails: bo
     params = {"state": msg(f"fit.state.{state}"), "change": change}
     if report.optimal:
         return msg("fit.optimal", **params)
-    return msg("fit.planned", **params, gap=f"{report.gap or 0:.2%}")
+    if report.gap is None:
+        return msg("fit.planned-unbounded", **params)
+    return msg("fit.planned", **params, gap=f"{report.gap:.2%}")
 
 
 _SAME = 5e-5  # relative; smaller differences are ignored

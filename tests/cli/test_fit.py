@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from ms_tune.cli import fit_run
 from ms_tune.cli.main import main
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ExitCode
@@ -141,8 +144,22 @@ def test_nothing_fits_is_exit_code_1_and_says_what_would_help(capsys: pytest.Cap
     assert [remedy["name"] for remedy in result["remedies"]] == ["micro-batch", "stages", "tensor"]
     assert main(["fit", "--table", str(table), "--limit", "16000MB"]) == ExitCode.FINDINGS
     shown = capsys.readouterr().out
-    assert "No plan fits (proved)" in shown
+    assert "No plan fits (proved for this memory table)" in shown
     assert "double TP: saves up to" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_prints_the_best_plan_so_far(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, table: Path, number: int, code: int
+) -> None:
+    calls = iter(range(1_000_000))
+    stop = lambda *_: os.kill(os.getpid(), number) if next(calls) == 2 else None  # noqa: E731 - shorter
+    monkeypatch.setattr(fit_run, "_show_search", stop)
+    before = signal.getsignal(signal.SIGTERM)
+    result = run_json(capsys, "--table", table, code=code)
+    assert (result["stopped"], result["fits"], result["optimal"]) == (True, True, False)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -171,6 +172,21 @@ class TestPlans:
             full[layer.stage] += layer.recompute.value == "full"
         assert (tuple(full),) == planned.plan.recompute
         assert found.source.path.read_text(encoding="utf-8") == found.source.text
+
+    @pytest.mark.parametrize("simulated", [0, 1])
+    def test_a_stop_during_a_dryrun_keeps_the_plan(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, simulated: int
+    ) -> None:
+        class Stopped(Stage):
+            def fragments(self, index: int) -> int:
+                if self.runs > simulated:
+                    raise KeyboardInterrupt(signal.SIGTERM)
+                return super().fragments(index) + 900  # the first plan does not fit: a second one is simulated
+
+        found = fitted(monkeypatch, tmp_path, Stopped(World(), World()), 14)
+        assert (found.chosen, found.last.verified, found.last.report.stopped) == (None, (), signal.SIGTERM)
+        assert found.last.report.planned is not None
+        assert len(found.rounds) == simulated + 1
 
     def test_swap_that_copies_hide_is_taken_and_written(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         job = static_job(tmp_path)

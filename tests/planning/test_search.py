@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ import pytest
 from ms_tune.planning import fit as planning_fit
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import FitReport, fit_table, with_plan
-from ms_tune.planning.search import Effort
+from ms_tune.planning.schedule import Schedule
+from ms_tune.planning.search import Effort, search_plans
 from ms_tune.planning.table import CostTable, cells_of, check_table
 from ms_tune.units import MIB
 from tests.planning import naive
@@ -139,6 +141,24 @@ def test_an_interrupt_keeps_the_best_so_far() -> None:
     assert report.planned is not None
     assert not report.optimal
     sound(CASE_A, report)
+
+
+def test_the_same_table_gives_the_same_plan_under_load() -> None:
+    table = CASE_E._replace(chunks=2, order=Schedule.INTERLEAVED, limit_bytes=CASE_E.limit_bytes * 9 // 10)
+    done = threading.Event()
+
+    def spin() -> None:
+        while not done.is_set():
+            pass
+
+    load = threading.Thread(target=spin)
+    found = [search_plans(table, Effort.QUICK, 1, lambda _progress: None) for _ in range(2)]
+    load.start()
+    found.append(search_plans(table, Effort.QUICK, 1, lambda _progress: None))
+    done.set()
+    load.join()
+    assert len({(one.best.score, one.best.state.tobytes(), one.bound) for one in found}) == 1
+    assert found[0].found
 
 
 def random_cells(table: CostTable, draw: random.Random) -> list[dict[RecomputeMode, int]]:

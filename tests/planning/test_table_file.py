@@ -147,7 +147,14 @@ def test_the_layers_of_sapp_mean_what_they_mean_there() -> None:
 
 @pytest.mark.parametrize(
     ("said", "asked", "held"),
-    [(955.3, None, round(955.3 * MIB)), (955.3, 7, 7), (None, None, 0), (1e12, None, 10**12 * MIB)],
+    [
+        (955.3, None, round(955.3 * MIB)),
+        (955.3, 7, 7),
+        (None, None, 0),
+        (1e12, None, 10**12 * MIB),
+        (-1896, None, -1896 * MIB),  # as in SAPP's ``mem.yaml``
+        (955.3, -1896 * MIB, -1896 * MIB),
+    ],
 )
 def test_what_every_stage_holds_is_the_files_unless_it_is_asked_for(
     said: float | None, asked: int | None, held: int
@@ -155,8 +162,12 @@ def test_what_every_stage_holds_is_the_files_unless_it_is_asked_for(
     """``get_stage_const_mem`` of SAPP's ``utils/config.py``."""
     text = json.dumps({**SAPP, "stage_const_mem": said})
     assert read_sapp(text, "s.json", PIPELINE._replace(constant_bytes=asked)).constant_bytes == held
+    with pytest.raises(
+        ConfigError, match="stage 1 needs -10485760000 bytes without layers and 10160701440 with 6 layers"
+    ):
+        read_sapp(json.dumps({**SAPP, "stage_const_mem": -10_000}), "s.json", PIPELINE)
     with pytest.raises(ConfigError, match="stage_const_mem must be a number"):
-        read_sapp(json.dumps({**SAPP, "stage_const_mem": -1}), "s.json", PIPELINE)
+        read_sapp(json.dumps({**SAPP, "stage_const_mem": -1e13}), "s.json", PIPELINE)
 
 
 @pytest.mark.parametrize(
