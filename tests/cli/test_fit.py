@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -19,7 +18,6 @@ from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ExitCode
 from ms_tune.planning import fit as planning_fit
 from ms_tune.planning import search
-from ms_tune.planning.fit import FitRequest, fit_table
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import plan_of
 from ms_tune.planning.table_file import read_table, table_json
@@ -200,17 +198,6 @@ def test_mistakes_are_explained(
     output = capsys.readouterr().err
     assert words in output
     assert "Traceback" not in output
-
-
-@pytest.mark.slow
-def test_a_stop_shows_the_best_so_far(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, table: Path
-) -> None:
-    read, clock = FitRequest().table_of(table.read_text("utf-8"), str(table))
-    report = replace(fit_table(read, effort=Effort.QUICK, clock=clock), stopped=True)
-    monkeypatch.setattr("ms_tune.cli.fit_run.fit_table", lambda *_args, **_more: report)
-    assert main(["fit", "--table", str(table)]) == 130
-    assert "the best plan so far" in capsys.readouterr().out
 
 
 # Two equal stages, four layers that recompute everything now and need not.
