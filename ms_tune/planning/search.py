@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -32,6 +31,7 @@ _RENEWALS = 4  # number of times that the best quarter of the chains replaces th
 _DRAWS = 1024
 # Accepted loss of a step, in millionths of the temperature, for a draw from an exponential distribution.
 _EXPONENTIAL = np.array([round(-math.log((index + 0.5) / _DRAWS) * _MILLION) for index in range(_DRAWS)], np.int64)
+_SIGINT = 2  # the number of the signal of Ctrl-C
 _OVER = 2**61  # score of a plan over the limit, plus 1 for each KiB of excess
 
 
@@ -131,7 +131,7 @@ def search_plans(
 
 def number_of_stop(stop: KeyboardInterrupt) -> int:
     """Return the number of the signal to end that was raised; Python raises Ctrl-C without a number."""
-    return int(stop.args[0]) if stop.args else signal.SIGINT
+    return int(stop.args[0]) if stop.args else _SIGINT
 
 
 def _run_search(found: PlanSearch, budget: _Budget, seed: int, on_progress: Callable[[SearchProgress], None]) -> None:
