@@ -141,4 +141,4 @@ def test_commands_of_issue_templates_are_there() -> None:
         fields = [one for one in yaml.safe_load(text)["body"] if one["type"] != "markdown"]
         assert all(re.search("[\u4e00-\u9fff]", str(one["attributes"])) for one in fields), file.name
         assert len({one["id"] for one in fields}) == len(fields)
-        assert set(re.findall(r"`ms-tune ([a-z]\S*)", text)) <= {*COMMANDS, "report"}
+        assert set(re.findall(r"`ms-tune ([a-z]\S*)", text)) <= COMMANDS.keys()
