@@ -25,6 +25,7 @@ CJK = re.compile("[\u4e00-\u9fff]")
 # Texts that need no translation: names, numbers and parameters.
 NEUTRAL = {
     "check.change.set",
+    "layouts.column.mfu",
     "fit.alternative",
     "fit.why.and",
     "planning.file.at",

@@ -55,7 +55,7 @@ def write_new_job(arguments: Namespace, console: Console) -> int:
         margin = _missing_margin(found, screen, arguments)
         if margin is None:
             break
-        console.note(console.text("init.again", margin=margin))
+        console.note(console.text("init.again", margin=f"{margin:.2f}"))
         found = plan_new_job(size, job, console.language, assumed, margin)
     assert screen is not None  # noqa: S101 - there is a round
     if arguments.json:

@@ -261,19 +261,7 @@ def list_refusals(found: SearchFit) -> Iterator[tuple[Message, int]]:
 
 
 def _ranking_table(found: SearchFit, console: Console) -> tuple[list[str], list[list[str]]]:
-    names = (
-        "number",
-        "layout",
-        "micro-batches",
-        "time",
-        "relative",
-        "rate",
-        "mfu",
-        "bubble",
-        "sent",
-        "recomputed",
-        "peak",
-    )
+    names = ("number", "layout", "time", "rate", "mfu", "bubble", "sent", "recomputed", "peak")
     ranked, present = found.ranking.candidates, found.ranking.present
     places = [*range(min(_SHOWN, len(ranked))), *([present] if present is not None and present >= _SHOWN else [])]
     rows = []
@@ -283,9 +271,7 @@ def _ranking_table(found: SearchFit, console: Console) -> tuple[list[str], list[
             [
                 f"{place + 1}{'*' if place == present else ''}",
                 str(one.layout),
-                str(one.layout.micro_batches),
                 f"{step.seconds:.3g}",
-                f"{found.relative_time(step):.1f}",
                 f"{step.tokens_per_second:.0f}",
                 f"{step.mfu:.1%}",
                 f"{step.bubble:.1%}",

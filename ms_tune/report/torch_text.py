@@ -75,7 +75,8 @@ def show_calibration(found: Calibration, dry_run: Path, run: Path, console: Cons
         sizes = {"logical": size_text(found.logical_bytes), "replayed": size_text(found.replayed_bytes)}
         console.write_text("snapshot.diff.dry-run", **sizes)
         keep = join(("ms-tune", "memory", "diff", str(dry_run), str(run), "--json"))
-        console.write_text("snapshot.diff.keep", command=f"{keep} > rest.json")
+        console.write_text("snapshot.diff.keep")
+        console.write_raw(f"  {keep} > rest.json")
         console.write("")
 
 

@@ -43,7 +43,7 @@ _OWN = {
 _ELSEWHERE = (("rule", "--markdown"), ("fit", "llama.json"))  # seconds each; tests/cli runs them
 # Output for programs or for copying is not wrapped: formats, files, logs, and shown lines of a config or script.
 _WHOLE_OUTPUT = {"--json", "--diff", "--as-log", "--to", "sarif", "--dialect", "migrate", "export"}
-_WHOLE_LINE = re.compile(r" *(?:ms-tune |--> |Formative |Set )|\s*\d*\s*\||  .*[{}#]|[^ ]+(?:: |：)ms-tune ")
+_WHOLE_LINE = re.compile(r" *(?:(?:\$ )?ms-tune |--> |Formative |Set )|\s*\d*\s*\||  .*[{}#]|[^ ]+(?:: |：)ms-tune ")
 # English punctuation after Chinese words; “键: 值” is YAML syntax.
 _ASCII_MARK = re.compile(r"(?!键: )[\u4e00-\u9fff）”][:;,!?](?=\s|$)")
 _SEEN: set[tuple[str, ...]] = set()
