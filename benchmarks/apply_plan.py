@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the environment with what deterministic algorithms need."""
+    """Return the environment with the settings that deterministic algorithms need."""
     return {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8", **more}
 
 

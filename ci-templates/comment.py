@@ -45,7 +45,7 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def find_service(given: dict[str, str]) -> Service | None:
-    """Return the service of an environment; None if it is not a merge request, or there is no token."""
+    """Return the service of an environment; None if it is not a merge request, or a token is missing."""
     if given.get("GITHUB_ACTIONS"):
         event = json.loads(Path(given["GITHUB_EVENT_PATH"]).read_text(encoding="utf-8"))
         number, api = event.get("pull_request", {}).get("number"), given["GITHUB_API_URL"]

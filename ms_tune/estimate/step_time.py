@@ -6,7 +6,7 @@ backward pass has twice the operations and bytes of the forward pass, and flash 
 Operators of a layer: Korthikanti et al. (2022), figure 2; docs/seconds.md compares the sums with published runs.
 
 Ranks are numbered as Megatron-LM and MindFormers do: TP innermost, then CP, DP, PP. A group is given by its size and by the distance
-between its ranks, which tell how many of them share a node. Sources: Narayanan et al. (2021), section 3 (bytes of a ring); NCCL's
+between its ranks, which show how many of them share a node. Sources: Narayanan et al. (2021), section 3 (bytes of a ring); NCCL's
 ``PERFORMANCE.md`` (a ring crosses nodes over as many adapters as it has ranks in a node).
 """
 
@@ -44,7 +44,7 @@ class PassTimes(Record):
 
 
 class Software(Record):
-    """What the framework does."""
+    """The framework's behaviour."""
 
     flash: bool = True  # flash attention; causal: half of the scores
     gradient_bytes: int = 4  # per parameter, when gradients are added up over data-parallel ranks
@@ -164,7 +164,7 @@ def hand_over_seconds(widths: Widths, share: RankShare, speed: Speed, software: 
 
 
 class StepEnd(Record):
-    """Seconds of what follows the passes of a stage."""
+    """Seconds after the passes of a stage."""
 
     gradients: float  # sum over the data-parallel ranks
     weights: float  # gathering updated weights

@@ -71,7 +71,7 @@ def find_peak(text: str) -> Peak | None:
 
 
 class Speed(Record):
-    """What the time of a step depends on: a device and its links. GB are 10^9 bytes, and rates are those of one direction."""
+    """The machine that a step runs on: a device and its links. GB are 10^9 bytes, and rates are those of one direction."""
 
     name: str  # of the device, or of the user's file
     tflops: float  # as in :class:`Peak`

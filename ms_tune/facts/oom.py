@@ -143,7 +143,7 @@ class Remedy(Record):
     """A way to avoid a failed allocation."""
 
     name: str
-    how: str  # the setting, in the words of the job's framework; empty if there is no single one
+    how: str  # the setting, in the words of the job's framework; empty without a single one
     is_set: bool  # whether the log shows that it is set already
 
 

@@ -33,7 +33,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A predicted step, and what the prediction rests on."""
+    """A predicted step, and the measurements it is based on."""
 
     step: StepTime
     cluster: Cluster
@@ -72,7 +72,7 @@ def model_of_steps(job: PlannedJob, speed: Speed) -> StepModel:
 
 
 def software_of(loaded: LoadedConfig, *, shards: bool) -> Software:
-    """Return what the framework of a config does; ``shards``: ranks with the same weights shard their states."""
+    """Return the behaviour of a config's framework; ``shards``: ranks with the same weights shard their states."""
     return Software(
         flash=loaded.job.model.value("use_flash_attention") is not False,
         shards=int(shards),

@@ -115,7 +115,7 @@ class LayoutFacts:
 
 
 class RankTarget(Record):
-    """What layouts are ranked for."""
+    """The job that layouts are ranked for."""
 
     now: Layout  # the current layout
     limit_bytes: int

@@ -1,4 +1,4 @@
-"""Predict the time of a training step: passes of layers, the pipeline by its schedule, and what follows the passes."""
+"""Predict the time of a training step: passes of layers, the pipeline by its schedule, and the work after the passes."""
 
 from __future__ import annotations
 

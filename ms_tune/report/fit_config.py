@@ -377,7 +377,7 @@ def prediction_lines(found: Prediction | None) -> list[Message]:
 
 
 def prediction_notes(cluster: Cluster) -> list[Message]:
-    """Return what predicted seconds rest on."""
+    """Return the measurements that predicted seconds are based on."""
     speed = cluster.speed
     notes = [msg("seconds.note.assumed", device=speed.name)] if cluster.assumed else []
     notes += [msg("seconds.note.error", like=speed.like, error=f"{speed.error:.0%}")] if cluster.scale is None else []

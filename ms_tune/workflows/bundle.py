@@ -28,7 +28,7 @@ class Bundle(NamedTuple):
     """The packed files."""
 
     files: int
-    left_out: tuple[str, ...]  # names of files that are no text, or too large
+    left_out: tuple[str, ...]  # names of files left out: not text, or too large
 
 
 def pack_run(folder: Path, target: Path) -> Bundle:

@@ -1,7 +1,7 @@
 """Answer the questions of the page with the functions of ms-tune, in Pyodide; tests run it in CPython.
 
 A question is a JSON object. Its ``ask`` is the name of a function below; the rest is the text, its file name, the language and the
-settings, which are options of the commands. The answer has what the command's ``--json`` has, and texts for people.
+settings, which are options of the commands. The answer has all of the command's ``--json``, and texts for people.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def answer(question: str) -> str:
 
 
 def describe_page(_asked: Mapping[str, Any], _console: Console) -> dict[str, object]:
-    """Return what the page offers: chips, releases, and templates as examples."""
+    """Return the choices of the page: chips, releases, and templates as examples."""
     frameworks: dict[str, list[str]] = {}
     for dialect in Dialect:
         known = frameworks.setdefault(load("releases")[dialect.value]["framework"], [])

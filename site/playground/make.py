@@ -57,7 +57,7 @@ def install_pyodide() -> Path:
     """Return the folder of Pyodide in the version of the lock file; npm installs it if it is missing.
 
     Raises:
-        OSError: There is no npm.
+        OSError: npm is missing.
         subprocess.CalledProcessError: npm has no Pyodide in its cache, and no network.
     """
     found = HERE / "node_modules" / "pyodide"

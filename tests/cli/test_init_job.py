@@ -32,7 +32,7 @@ def init(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str, str]:
     return code, output.out, output.err
 
 
-# Dense models, experts, long sequences, devices that are no power of two, layers that stages do not divide.
+# Dense models, experts, long sequences, numbers of devices other than powers of two, layers that stages do not divide.
 JOBS = (
     ("qwen3-32b --devices 64 --chip 910B4 --seq 8192 --global-batch 512", "mindformers-pynative"),
     ("qwen3-32b --devices 64 --chip 910B4 --seq 8192", "mindformers"),

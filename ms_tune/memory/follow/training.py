@@ -2,7 +2,7 @@
 
 ``ms-tune memory run`` passes its settings in one environment variable. PyTorch's and torch_npu's own functions do the work:
 ``memory_stats``, ``_record_memory_history`` and ``_dump_snapshot`` (``torch/cuda/memory.py`` 2.1 to 2.13,
-``torch_npu/npu/memory.py``), and their pluggable allocators. A failure is told on stderr, and the training goes on without.
+``torch_npu/npu/memory.py``), and their pluggable allocators. A failure is reported on stderr, and the training goes on without.
 """
 
 from __future__ import annotations

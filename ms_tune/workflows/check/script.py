@@ -287,7 +287,7 @@ def _find_words(read: ArgumentReader) -> tuple[ModelSizes, tuple[int | None, ...
         return ModelSizes(SizeOrigin.VOCABULARY, model=named[1].name, key=named[0]), (named[1].config["vocab_size"],)
     if read.integer("padded_vocab_size") or read.integer("vocab_size"):
         return ModelSizes(SizeOrigin.CONFIG), (None,)
-    hidden = read.integer("hidden_size") or 0  # without it there is no estimate
+    hidden = read.integer("hidden_size") or 0  # without it nothing is estimated
     bounds = sorted(set(bound_vocabulary(hidden, read.integer("ffn_hidden_size") or 4 * hidden)))
     return ModelSizes(SizeOrigin.BOUNDS, model="-".join(f"{size:,}" for size in bounds)), tuple(bounds)
 

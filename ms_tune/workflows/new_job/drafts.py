@@ -73,7 +73,7 @@ class Draft(Record):
 
 
 class DraftRequest(Record):
-    """What to write, and where."""
+    """The files to write."""
 
     size: JobSize
     job: DryrunRequest  # the device; `config` is the file to write

@@ -34,7 +34,7 @@ _DEFAULT = "910B2"  # of the family 910B
 
 
 class JobSize(Record):
-    """What is asked for."""
+    """The request."""
 
     model: NewModel
     dialect: Dialect

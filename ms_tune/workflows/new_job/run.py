@@ -106,7 +106,7 @@ def _list_rules(size: JobSize) -> tuple[Message, ...]:
 
 def _find_cheapest(request: DraftRequest) -> Draft | None:
     # Try layouts from the cheapest without recomputation on, until none can be cheaper than the best that fits. If none fits,
-    # return the one closest to the limit; None if there is no layout.
+    # return the one closest to the limit; None without a layout.
     size, best, least = request.size, None, None
     costs = sorted((step_seconds(size, one, 0), one) for one in list_candidates(size))
     lowest = float("inf")
