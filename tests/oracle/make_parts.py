@@ -134,7 +134,7 @@ class Release:
         command = [sys.executable, "-u", str(Path(__file__).with_name("parts_child.py"))]
         environment = os.environ | {"PYTHONPATH": str(self.folder)}
         pipe = subprocess.PIPE
-        self.child = subprocess.Popen(  # ends with this object, since its input does
+        self.child = subprocess.Popen(
             command, cwd=self.folder, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
         )
         self.known = self._read()
@@ -145,6 +145,10 @@ class Release:
             for name in names
             if (part, name) != ("optimizer", "learning_rate")
         ]
+
+    def close(self) -> None:
+        """End the process of the classes."""
+        self.child.communicate()
 
     def _read(self) -> Any:  # noqa: ANN401 - as above
         assert self.child.stdout is not None
@@ -429,6 +433,7 @@ def main(folder: Path) -> None:
                 lines[key] = (name, one.line)
             count[others[key] or "served"] += 1
             kinds.setdefault(key, {}).setdefault(one.subject.kind, []).insert(0, name)
+        release.close()
     rows: dict[Dialect, list[str]] = {dialect: [] for dialect in PATHS}
     together: dict[Any, list[Key]] = {}  # what differs only in the condition
     for key, releases in kinds.items():
