@@ -73,7 +73,7 @@ def _add_config_arguments(parser: Parser) -> None:
 
 def _add_search_arguments(parser: Parser) -> None:
     names = ",".join(DIMENSIONS)
-    parser.option("--search", "layouts.help.search", nargs="?", const="", metavar="DIM,..", params={"names": names})
+    parser.option("--search", "layouts.help.search", nargs="?", const="all", metavar="DIM,..", params={"names": names})
     parser.option("--global-batch", "layouts.help.global-batch", type=parser.count, metavar="N")
     parser.option("--keep", "layouts.help.keep", metavar="DIM=N,..")
     parser.option("--top", "layouts.help.top", type=parser.natural, metavar="N", params={"count": _TOP})

@@ -322,16 +322,16 @@ def _search_request(arguments: Namespace, request: ConfigFitRequest) -> SearchRe
     for name in ("times", "explain"):
         if getattr(arguments, name):
             raise UsageError(msg("cli.usage.not-allowed", argument=f"--{name}", other="--search"))
-    free = tuple(dict.fromkeys(filter(None, arguments.search.split(",")))) or tuple(DIMENSIONS)
+    is_free = arguments.search == "all"  # without names
+    free = tuple(DIMENSIONS) if is_free else tuple(dict.fromkeys(arguments.search.split(",")))
     keep = dict(map(_parse_fixed_size, filter(None, (arguments.keep or "").split(","))))
     unknown = [name for name in (*free, *keep) if name not in DIMENSIONS]
     if unknown:
         choices = {"argument": "--search", "value": unknown[0], "choices": ", ".join(DIMENSIONS)}
         raise UsageError(msg("cli.usage.choice", **choices))
     sizes = {"top": arguments.top, "node": arguments.node_devices, "samples": arguments.global_batch}
-    shards = not arguments.search
     return SearchRequest(
-        request, free, keep, shards=shards, **{name: size for name, size in sizes.items() if size is not None}
+        request, free, keep, shards=is_free, **{name: size for name, size in sizes.items() if size is not None}
     )
 
 

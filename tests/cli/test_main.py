@@ -126,7 +126,7 @@ class TestHelp:
         if " " not in command:
             code, full, err = run(capsys, *words, "--help-all")
             assert (code, err) == (0, "")
-            explained = set(re.findall(r"^  (?:-\w, )?(?:--[a-z-]+, )?(--[a-z-]+)", full, re.MULTILINE))
+            explained = set(re.findall(r"^  (?:-\w, )?(?:--[a-z-]+ \S+, )?(--[a-z-]+)", full, re.MULTILINE))
             assert len(explained) >= 3
             assert explained <= set(re.findall(r"--[a-z-]+", brief))
         monkeypatch.setenv("COLUMNS", "1000")
