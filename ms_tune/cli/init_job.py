@@ -41,10 +41,11 @@ def write_new_job(arguments: Namespace, console: Console) -> int:
     size, job = _read_request(arguments)
     assumed = report.list_assumed(arguments, size)
     console.note(console.text("init.searching"))
-    found, screen = plan_new_job(size, job, console.language, assumed), None
-    for _ in range(_MOST_ROUNDS):
+    margin = None
+    for number in range(1, _MOST_ROUNDS + 1):
+        found = plan_new_job(size, job, console.language, assumed, margin)
         if not found.draft.fits:
-            report.write_refusal(found, console, json=arguments.json)
+            report.write_refusal(found, console, json=arguments.json, is_written=number > 1)
             return ExitCode.FINDINGS
         if arguments.diff:
             _show_diff(found, console)
@@ -53,11 +54,9 @@ def write_new_job(arguments: Namespace, console: Console) -> int:
             write_atomically(file, text.encode(), parents=True)
         screen = _check(found, job, arguments, console)
         margin = _missing_margin(found, screen, arguments)
-        if margin is None:
+        if margin is None or number == _MOST_ROUNDS:
             break
         console.note(console.text("init.again", margin=f"{margin:.2f}"))
-        found = plan_new_job(size, job, console.language, assumed, margin)
-    assert screen is not None  # noqa: S101 - there is a round
     if arguments.json:
         console.write_json({**report.new_job_json(found), "check": overviews_json([screen], [], console)})
         return screen.exit_code(allow_tight=arguments.allow_tight)

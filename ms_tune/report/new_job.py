@@ -47,14 +47,15 @@ def write_formula(found: NewJob, console: Console) -> None:
     console.write_text("init.not-simulated", low=low, high=high, usable=short_gib(estimate.limit.bytes))
 
 
-def write_refusal(found: NewJob, console: Console, *, json: bool) -> None:
-    """Write that a job does not fit on its devices, and on how many it does."""
+def write_refusal(found: NewJob, console: Console, *, json: bool, is_written: bool) -> None:
+    """Write that a job does not fit on its devices, and on how many it does; ``is_written``: a plan that a dryrun refuted is."""
     if json:
-        console.write_json(new_job_json(found))
+        console.write_json({**new_job_json(found), "written": list(found.files) if is_written else []})
         return
     draft, more = found.draft, found.enough
     sizes = {"need": short_gib(draft.estimate.fullest.peak_bytes), "usable": short_gib(draft.estimate.limit.bytes)}
-    console.write_text("init.too-large", devices=found.size.devices, layout=draft.layout, **sizes)
+    name = "init.refuted" if is_written else "init.too-large"
+    console.write_text(name, devices=found.size.devices, layout=draft.layout, file=next(iter(found.files)), **sizes)
     if more is None:
         console.write_text("init.never", devices=found.size.devices * 64)
         return

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from ms_tune.cli import init_job
 from ms_tune.cli.main import main
 from ms_tune.enums import Dialect
 from ms_tune.facts.new_models import describe_model, find_new_model
 from ms_tune.facts.query import load
 from ms_tune.lint.runner import lint_files
 from ms_tune.planning.layouts import Layout
+from ms_tune.report import new_job
+from ms_tune.verdict.limit import Cap, device_of, limit_of
+from ms_tune.verdict.outcome import Need, UntracedNeeds, judge
+from ms_tune.workflows.check.result import StageVerdict
 from ms_tune.workflows.new_job.layouts import JobSize, list_candidates, step_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ms_tune.dryrun.request import DryrunRequest
 
 DENSE = {
     "model_type": "llama",
@@ -24,6 +35,9 @@ DENSE = {
     "num_attention_heads": 32,
     "num_key_value_heads": 2,
 }
+
+
+CAPTURE = pytest.CaptureFixture[str]
 
 
 def init(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, str, str]:
@@ -73,8 +87,8 @@ def test_written_files_are_clean_and_fit(
         ("--model zzz --devices 8", "give its config.json with --model-config"),
         ("--model qwen3-8b", "--model needs --devices"),
         ("--model qwen3-8b --devices 8 --chip 910X", "unknown chip"),
-        ("--model qwen3-32b --devices 64 --global-batch 100", "try --global-batch 128 or 64"),
-        ("--model qwen3-0.6b --devices 1 --dialect mindformers", "try --global-batch 8 or 4"),
+        ("--model qwen3-32b --devices 64 --global-batch 100", "try --global-batch 128, 64"),
+        ("--model qwen3-0.6b --devices 1 --dialect mindformers", "try --global-batch 8, 4"),
         ("--model llama-3-8b --devices 8 --dialect mindformers", "has no network that trains Llama-3-8B"),
         ("--model chatglm3-6b --devices 8", "models of type 'chatglm' are not supported"),
         ("--model qwen3-8b --devices 8 -o train.txt", "must end with .yaml"),
@@ -93,6 +107,39 @@ def test_too_few_devices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert out.startswith("exceeds the limit on 16 NPUs; nothing written.")
     assert "\nfits on 32: " in out
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ((1.0,), 1, 0, "fits"),
+        ((1.6, 1.0), 2, 0, "fits"),
+        ((1.02, 1.02, 1.02), 3, 1, "exceeds the limit"),  # the last plan is on the disk, and is what is shown
+        ((40.0,), 1, 1, "exceeds the limit on 64 NPUs by a dryrun; "),
+    ],
+)
+def test_plans_that_a_dryrun_refutes(
+    case: tuple[Sequence[float], int, int, str], capsys: CAPTURE, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, rounds, code, words = case
+    seen: list[str] = []
+
+    def simulate(job: DryrunRequest, _: object) -> tuple[StageVerdict, ...]:
+        assert job.config is not None
+        limit = limit_of(device_of("910B4", None), None, Cap.SCRIPT)
+        size = round(limit.bytes * (0.9 if times[len(seen)] == 1 else times[len(seen)]))
+        seen.append(job.config.read_text("utf-8"))
+        return (StageVerdict(0, judge(Need.of_trace(size, size), limit, UntracedNeeds(simulated=False))),)
+
+    monkeypatch.setattr(init_job, "simulate_new_job", simulate)
+    monkeypatch.setattr(init_job, "find_spec", lambda _: True)
+    file, shown = tmp_path / "train.yaml", list[str]()
+    monkeypatch.setattr(new_job, "write_new_job", lambda job, _: shown.append(job.files[file]))
+    found, out, _ = init(capsys, f"--model qwen3-4b --devices 64 --chip 910B4 --seq 4096 -o {file}")
+    assert (found, len(seen)) == (code, rounds)
+    assert words in " ".join(out.split())
+    assert file.read_text("utf-8") == seen[-1]  # never a plan that is shown and not written
+    assert shown == seen[-1:] * ("by a dryrun" not in words)
 
 
 def test_files_are_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Choose the layout of a new job and write its files' texts; nothing is run."""
+"""Choose the layout of a new job, write its files' texts, and simulate it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def plan_new_job(
     request = DraftRequest(size, job._replace(devices=size.devices, data=False), notes, margin)
     found = _find_cheapest(request)
     if found is None:
-        choices = " or ".join(map(str, nearest_samples(size)))
+        choices = ", ".join(map(str, nearest_samples(size)))
         hint = msg("init.batch.hint", choices=choices) if choices else None
         raise UsageError(msg("init.batch", samples=size.samples, devices=size.devices), hint)
     files = {request.path: found.text}
