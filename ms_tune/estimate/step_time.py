@@ -189,9 +189,9 @@ def end_times(parameters: float, share: RankShare, speed: Speed, software: Softw
 
 
 def sharded_pass(times: PassTimes, parameters: float, share: RankShare, speed: Speed) -> PassTimes:
-    """Return the seconds of a stage's micro-batch whose weights are gathered for each pass, next to the work on other layers."""
+    """Return the seconds of a micro-batch in layers whose weights are gathered for each pass, next to the work on other layers."""
     gather = gather_seconds(speed, _HALF * parameters, share.data * share.context, share.tensor)
-    return PassTimes(max(times.forward, gather), max(times.backward, 2 * gather))
+    return times._replace(forward=max(times.forward, gather), backward=max(times.backward, 2 * gather))
 
 
 def stage_parameters(widths: Widths, share: RankShare, dense: int, experts: int) -> int:

@@ -70,6 +70,9 @@ def find_peak(text: str) -> Peak | None:
     return next((peak for peak in peaks() if wanted in (peak.name.lower().replace("-", ""), *peak.names)), None)
 
 
+DEFAULT_SPEED = "910B2"  # of the family 910B, MindSpore's usual device
+
+
 class Speed(Record):
     """The machine that a step runs on: a device and its links. GB are 10^9 bytes, and rates are those of one direction."""
 

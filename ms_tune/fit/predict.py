@@ -9,8 +9,8 @@ from ms_tune.dryrun.prepare import LoadedConfig
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.estimate.flops import require_widths, widths_of
-from ms_tune.estimate.step_time import Software
-from ms_tune.facts.devices import Speed, find_speed
+from ms_tune.estimate.step_time import SHARDED_WEIGHTS, Software
+from ms_tune.facts.devices import DEFAULT_SPEED, Speed, find_speed
 from ms_tune.fit.calibration_runs import count_job_layers
 from ms_tune.fit.job import PlannedJob
 from ms_tune.fit.layouts import is_sequence_parallel, read_layout, shards_weights
@@ -19,7 +19,6 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import msg
 
 _MOST_RATE = 1e6
-_DEFAULT = "910B2"  # of the family 910B, MindSpore's usual device
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def cluster_of(chip: str | None, file: tuple[str, str] | None = None) -> Cluster
     None if the links of that device are unknown.
     """
     named = chip is not None and chip.upper().removeprefix("ASCEND") != "910B"
-    speed = find_speed(chip if chip is not None and named else _DEFAULT)
+    speed = find_speed(chip if chip is not None and named else DEFAULT_SPEED)
     if file is None:
         return None if speed is None else Cluster(speed, not named)
     values = dict(parse_source(file[0], Path(file[1])).data)
@@ -75,7 +74,7 @@ def software_of(loaded: LoadedConfig, *, shards: bool) -> Software:
     """Return the behaviour of a config's framework; ``shards``: ranks with the same weights shard their states."""
     return Software(
         flash=loaded.job.model.value("use_flash_attention") is not False,
-        shards=int(shards),
+        shards=SHARDED_WEIGHTS if shards and loaded.dialect is Dialect.MINDFORMERS_PYNATIVE else int(shards),
         overlaps=loaded.dialect is not Dialect.MINDSPEED_MS,
     )
 

@@ -94,9 +94,10 @@ class StepModel:
             routed = [self._routes(make) for own in makes[stage::stages] for make in own]
             parameters = stage_parameters(widths, share, len(routed) - sum(routed), sum(routed))
             parameters += round(words * ((stage == 0) + (stage == stages - 1)))
+            if software.shards == SHARDED_WEIGHTS:
+                part = parameters / layout.chunks
+                passes[stage::stages] = [sharded_pass(one, part, share, speed) for one in passes[stage::stages]]
             one = _add_passes(passes[stage::stages])
-            if software.shards == SHARDED_WEIGHTS and share.data > 1:
-                passes[stage] = one = sharded_pass(one, parameters, share, speed)
             ends.append(end_times(parameters, share, speed, software).after(one, software))
         moved = hand_over_seconds(widths, share, speed, software) if stages > 1 else 0.0
         step, bubble = _pipeline_seconds(layout, schedule, passes, moved)

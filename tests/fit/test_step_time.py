@@ -93,6 +93,25 @@ def test_mfu_counts_the_operations_of_the_model_alone() -> None:
     assert found.tokens_per_second == pytest.approx(256 * tokens / found.seconds / 384)
 
 
+@pytest.mark.parametrize("chunks", [1, 2, 4])
+def test_weights_that_are_gathered_take_as_long_as_the_work_next_to_them_or_the_links(chunks: int) -> None:
+    widths = Widths(8192, 4096, 32000, Attention(64, 64, 128, 128), 28672, gated=True)
+    layout = Layout(data=4, tensor=1, pipeline=4, chunks=chunks, micro_batches=8)
+    cells = [{RecomputeMode.NONE: 8 // chunks} for _ in range(4 * chunks)]
+    schedule = Schedule.INTERLEAVED if chunks > 1 else Schedule.ONE_FORWARD_ONE_BACKWARD
+    shares = (Software(shards=1, overlaps=True), Software(shards=3, overlaps=True))
+
+    def steps(device: Speed) -> list[float]:
+        model = StepModel(widths, [LayerKind.DENSE] * 32, device)
+        return [model.predict(layout, schedule, cells, one, sequence=False).seconds for one in shares]
+
+    fast = speed()._replace(link_gbs=1e6, between_gbs=1e6, hop_us=1e-9)
+    assert steps(fast)[0] == pytest.approx(steps(fast)[1], rel=1e-3)  # hidden by the passes
+    slow = speed()._replace(link_gbs=1e-3, between_gbs=1e-3)
+    gathered = 2 * (32 / 4) * (4 * 8192**2 + 3 * 8192 * 28672) * 3 / 4 / group_bandwidth(slow, 4, 1)
+    assert steps(slow)[1] > 0.99 * 8 * 3 * gathered  # each micro-batch waits for one stage's weights three times
+
+
 def test_collectives_take_the_time_of_a_ring() -> None:
     plain = speed()._replace(link=1.0, between=1.0, hop_us=0.0)
     gib = 2.0**30

@@ -19,7 +19,7 @@ from ms_tune.estimate.step_time import (
     sharded_pass,
     stage_parameters,
 )
-from ms_tune.facts.devices import Speed, find_speed
+from ms_tune.facts.devices import DEFAULT_SPEED, Speed, find_speed
 from ms_tune.facts.new_models import NewModel
 from ms_tune.facts.query import load
 from ms_tune.fit.layouts import can_accumulate, split_evenly
@@ -30,7 +30,6 @@ NODE = 8  # NPUs of a machine
 LONG = 32_768  # tokens of a sequence from which context parallelism is tried
 _CHUNKS, _SIZES, _CONTEXTS = (1, 2, 4), (1, 2, 4, 8), (1, 2, 4, 8, 16)
 _DOUBLINGS = 12
-_DEFAULT = "910B2"  # of the family 910B
 
 
 class JobSize(Record):
@@ -159,7 +158,7 @@ def step_seconds(size: JobSize, layout: Layout, recomputed: float) -> float:
 
 def speed_of(chip: str | None) -> Speed:
     """Return the speed of a device, or of a 910B2 if its links are unknown."""
-    found = find_speed(chip or _DEFAULT) or find_speed(_DEFAULT)
+    found = find_speed(chip or DEFAULT_SPEED) or find_speed(DEFAULT_SPEED)
     assert found is not None  # noqa: S101 - its links are known
     return found
 
