@@ -12,17 +12,14 @@ from ms_tune.footprint.dry_run import usable_bytes
 from ms_tune.footprint.judgement import JudgedRequest
 from ms_tune.footprint.torch_report import (
     LineChange,
-    RankPeaks,
     TorchRemedy,
     TorchReport,
-    analyse_ranks,
     analyse_snapshot,
-    calibrate,
     compare_snapshots,
-    read_reserved_bytes,
     torch_remedies,
     trace_lives,
 )
+from ms_tune.footprint.torch_runs import RankPeaks, analyse_ranks, calibrate, read_reserved_bytes
 from ms_tune.memory.what_if import TorchWhatIfRequest, replay_snapshot
 from ms_tune.readers.folder import is_dry_run
 from ms_tune.readers.plain_pickle import find_snapshots

@@ -12,14 +12,13 @@ from ms_tune.footprint.remedies import ContentBytes, PeakMoment
 from ms_tune.footprint.result import MemoryReport, RankReport
 from ms_tune.footprint.torch_blocks import StepGrowth
 from ms_tune.footprint.torch_report import (
-    Calibration,
     CodeLocation,
     LineChange,
-    RankPeaks,
     Survivors,
     TorchRemedy,
     TorchReport,
 )
+from ms_tune.footprint.torch_runs import Calibration, RankPeaks
 from ms_tune.memory.diff import Comparison, RankComparison
 from ms_tune.memory.what_if import TorchWhatIf, WhatIfReport
 from ms_tune.pools.settings import Inferred

@@ -7,7 +7,8 @@ from pathlib import Path
 from shlex import join
 
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.footprint.torch_report import Calibration, CodeLocation, LineChange, RankPeaks, TorchRemedy, TorchReport
+from ms_tune.footprint.torch_report import CodeLocation, LineChange, TorchRemedy, TorchReport
+from ms_tune.footprint.torch_runs import Calibration, RankPeaks
 from ms_tune.memory.what_if import TorchWhatIf
 from ms_tune.pools.torch_replay import Cache, TorchOutcome
 from ms_tune.pools.torch_space import TorchSettings
