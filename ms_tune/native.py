@@ -89,7 +89,12 @@ def cached_folder(folder: Path, build: Callable[[Path], None], on_wait: Callable
             (fresh / _MARKER).write_text(json.dumps(sums), encoding="utf-8")
             if folder.exists():  # damaged, since is_complete returned False
                 shutil.rmtree(folder)
-            _rename_once(fresh, folder)
+            try:
+                fresh.rename(folder)
+            except OSError as error:
+                # On a file system without locks a second builder may have been faster; its result is as good as ours.
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not is_complete(folder):
+                    raise
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
     return folder
@@ -107,15 +112,6 @@ def is_complete(folder: Path) -> bool:
 def _sum_of(path: Path) -> int:
     """Return the checksum of a file's content; for a link, of its target's path, since the target is counted itself."""
     return zlib.crc32(os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes())
-
-
-def _rename_once(fresh: Path, folder: Path) -> None:
-    try:
-        fresh.rename(folder)
-    except OSError as error:
-        # On a file system without locks a second builder may have been faster; its result is as good as ours.
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not is_complete(folder):
-            raise
 
 
 @contextlib.contextmanager

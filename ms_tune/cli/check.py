@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from ms_tune.cli.device import add_device_arguments
+from ms_tune.cli.device import add_device_arguments, device_fields
 from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.request import DryrunRequest, Setting
 from ms_tune.errors import ConfigError, DefectError, ExitCode, ForeignFileError, UsageError, error_of_file
@@ -98,9 +98,7 @@ def _check_file(target: LintTarget, arguments: Namespace, console: Console) -> O
     request = OverviewRequest(
         job=DryrunRequest(
             devices=arguments.devices,
-            device_bytes=arguments.device_memory,
-            chip=arguments.chip,
-            reserve_bytes=arguments.reserve or 0,
+            **device_fields(arguments),
             settings=tuple(map(Setting.parse, arguments.set)),
             fewest_layers=True,
             model_config=arguments.model_config,

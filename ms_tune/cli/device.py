@@ -8,6 +8,7 @@ from functools import partial
 
 from ms_tune.cli.parser import Parser
 from ms_tune.errors import ExitCode
+from ms_tune.records import Any
 from ms_tune.verdict.limit import device_of
 from ms_tune.verdict.outcome import Fit, Verdict
 
@@ -24,6 +25,15 @@ def add_device_arguments(parser: Parser, *limit: str) -> None:
         parser.option(", ".join(limit), "verdict.help.limit", type=parser.size, metavar="SIZE", into=which)
     parser.option("--reserve", "verdict.help.reserve", type=parser.size, metavar="SIZE")
     parser.flag("--allow-tight", "verdict.help.allow-tight")
+
+
+def device_fields(arguments: Namespace) -> dict[str, Any]:
+    """Return the fields of a request that these options set."""
+    return {
+        "device_bytes": arguments.device_memory,
+        "chip": arguments.chip,
+        "reserve_bytes": arguments.reserve or 0,
+    }
 
 
 def exit_code(verdicts: Iterable[Verdict], arguments: Namespace) -> ExitCode:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ms_tune.cli.device import exit_code
+from ms_tune.cli.device import device_fields, exit_code
 from ms_tune.dryrun.request import DryrunRequest, Setting, StageChoice
 from ms_tune.dryrun.stored_runs import REPORT, RUNS, list_runs
 from ms_tune.errors import ConfigError, ExitCode, UsageError
@@ -37,9 +37,7 @@ def shared_fields(arguments: Namespace) -> dict[str, Any]:
         "ranks": _parse_numbers("--ranks", arguments.ranks) if arguments.ranks else (),
         "layers": arguments.layers if isinstance(arguments.layers, int) else None,
         "devices": arguments.devices,
-        "device_bytes": arguments.device_memory,
-        "chip": arguments.chip,
-        "reserve_bytes": arguments.reserve or 0,
+        **device_fields(arguments),
         "run_folder": arguments.run_dir,
         "timeout": arguments.timeout,
         "level": arguments.level,

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from ms_tune.cli.device import device_fields
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import ProgressLine, without_native_output, write_text_file
 from ms_tune.diagnostics import Diagnostic, Severity
@@ -261,9 +262,7 @@ def _dryrun_request(arguments: Namespace) -> DryrunRequest:
     return DryrunRequest(
         config=arguments.config,
         devices=arguments.devices,
-        device_bytes=arguments.device_memory,
-        chip=arguments.chip,
-        reserve_bytes=arguments.reserve or 0,
+        **device_fields(arguments),
         timeout=arguments.timeout,
         jobs=arguments.jobs,
         engine=arguments.engine,

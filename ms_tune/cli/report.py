@@ -10,7 +10,7 @@ from html import escape
 from importlib import import_module
 from pathlib import Path
 
-from ms_tune.cli.device import add_device_arguments
+from ms_tune.cli.device import add_device_arguments, device_fields
 from ms_tune.cli.output import LONG, ProgressLine, file_to_write, new_file, write_text_file
 from ms_tune.cli.parser import Parser
 from ms_tune.dialects import LayerPlan
@@ -64,12 +64,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
             console.note(console.text("report.bundle.left-out", files=console.listed(packed.left_out[:5])))
     if page is None:
         return ExitCode.OK
-    request = DryrunRequest(
-        device_bytes=arguments.device_memory,
-        chip=arguments.chip,
-        reserve_bytes=arguments.reserve or 0,
-        fewest_layers=True,
-    )
+    request = DryrunRequest(**device_fields(arguments), fewest_layers=True)
     overview = check_job(config, OverviewRequest(request, allow_tight=arguments.allow_tight)) if config else None
     memory = _read_memory(folder, path, console)
     text = job_page(path, overview, _plan_of(config), memory, console.language)

@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from importlib import import_module
 
-from ms_tune.cli.device import add_device_arguments
+from ms_tune.cli.device import add_device_arguments, device_fields
 from ms_tune.cli.parser import Parser
 from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.errors import ExitCode, UsageError
@@ -33,12 +33,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
     need(_PROGRAM, "server", "pygls")
     if sys.stdin.isatty():
         raise UsageError(msg("server.terminal"), usage_hint(_PROGRAM))
-    job = DryrunRequest(
-        device_bytes=arguments.device_memory,
-        chip=arguments.chip,
-        reserve_bytes=arguments.reserve or 0,
-        fewest_layers=True,
-    )
+    job = DryrunRequest(**device_fields(arguments), fewest_layers=True)
     request = OverviewRequest(job, arguments.framework_version, arguments.allow_tight)
     output, sys.stdout = sys.stdout.buffer, sys.stderr  # a printed text would break the protocol
     import_module("ms_tune.cli.language_server").serve(request, console, output)  # imports pygls

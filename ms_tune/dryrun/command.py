@@ -207,7 +207,7 @@ def _judge_readings(
         process = next((one for one in processes if one.folder in places), None)
         rank = reading.report.rank
         number = part.rank.rank if part.rank is not None and rank is None else rank
-        yield RankResult(number, reading, verdict, process, part.stage, part.job)
+        yield RankResult(rank=number, reading=reading, verdict=verdict, process=process, stage=part.stage, job=part.job)
 
 
 def _find_problems(

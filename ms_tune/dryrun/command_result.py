@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import linecache
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,31 +13,21 @@ import numpy as np
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.launchers.job import LaunchedJob
 from ms_tune.dryrun.processes import ProgramProcess, SourceOperation
-from ms_tune.dryrun.result import Extrapolation, Reading, TheoryCheck, compare_theory, unlike_theory
-from ms_tune.enums import MemoryCategory
+from ms_tune.dryrun.result import JudgedTrace, TheoryCheck, compare_theory, unlike_theory
 from ms_tune.text import Message, msg
 from ms_tune.units import mib
 from ms_tune.verdict.outcome import Fit, Verdict, no_verdict
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankResult:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RankResult(JudgedTrace):
     """The result of one process of a command."""
 
     rank: int | None  # its rank; None if unknown
-    reading: Reading  # its trace, read
-    verdict: Verdict  # whether it fits, and why
     process: ProgramProcess | None = None  # the record of the process itself; None if it could not write one
     stage: int | None = None  # its pipeline stage, if the rank was chosen by its stage
     job: int | None = None  # the number of the job that a launcher started it for
     layers: int | None = None  # layers of its stage in this run; None if unknown
-    full_layers: int | None = None  # layers of the stage by the program's arguments; None if unknown
-    extrapolation: Extrapolation | None = None  # the whole stage, if it ran with fewer layers
-
-    @property
-    def judged_bytes(self) -> int:
-        """Return the peak that the verdict is about: that of the whole stage if it was derived."""
-        return self.extrapolation.peak_bytes if self.extrapolation is not None else self.reading.peak_bytes
 
     @property
     def theory(self) -> tuple[TheoryCheck, ...]:
@@ -51,11 +40,6 @@ class RankResult:
         """Return the footprint that the verdict is about; the upper end if only a range is known."""
         whole = self.extrapolation
         return whole.need.footprint_bytes if whole is not None else self.reading.footprint_bytes
-
-    @property
-    def contents(self) -> Mapping[MemoryCategory, int]:
-        """Return the composition of the peak that the verdict is about."""
-        return self.extrapolation.contents if self.extrapolation is not None else self.reading.contents
 
 
 @dataclass(frozen=True, slots=True, eq=False)

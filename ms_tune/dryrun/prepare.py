@@ -18,7 +18,7 @@ from ms_tune.facts.query import data_folder
 from ms_tune.job import Job, ModelFile, no_model_config, not_simulated
 from ms_tune.job.includes import find_named_model, with_bases
 from ms_tune.records import Record
-from ms_tune.source.files import read_bytes
+from ms_tune.source.files import near_path, read_bytes
 from ms_tune.source.yaml import SourceFile, load_source, parse_source, yaml_text
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
@@ -157,7 +157,7 @@ def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfi
         raise ConfigError(message, msg("dryrun.not-a-config.hint"), path=path)
     if dialect in CHECKED_ONLY:
         raise not_simulated(dialect, path)
-    name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else _short_path(path)
+    name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else near_path(path)
     source = with_settings(original, request.settings, dialect)
     as_it_is = source is known.original and known.dialect is dialect and known.is_self_contained
     as_it_is = as_it_is and (known.sizes_from == sizes or find_named_model(source) is None)
@@ -193,10 +193,3 @@ def _flatten_bases(source: SourceFile) -> SourceFile:
         return source
     flat = parse_source(yaml_text(whole.data), source.path.with_name(f"{source.path.name}+{BASE}"))
     return flat.replace(read_from=whole.read_from)
-
-
-def _short_path(path: Path) -> str:
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

@@ -83,23 +83,34 @@ class Extrapolation:
     traces: tuple[Path, ...] = field(compare=False)  # of the runs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StageResult:
-    """One simulated stage with its verdict."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class JudgedTrace:
+    """The trace of a stage, or of a rank of a command, with its verdict."""
 
-    run: PreparedRun  # the run
     reading: Reading  # its trace, read
-    extrapolation: Extrapolation | None  # the full stage, if the run has fewer layers and it was requested
-    full_layers: int | None  # layers of the stage by the config; None if unknown
+    extrapolation: Extrapolation | None = None  # the whole stage, if the run has fewer layers and it was requested
+    full_layers: int | None = None  # layers of the stage by the config, or the program's arguments; None if unknown
     verdict: Verdict  # whether it fits, and why
-    # Activations at the peak of one layer without recomputation; recomputing it would free them except its input. 0 if every
-    # layer is already recomputed, None if unknown.
-    layer_activations: int | None
 
     @property
     def contents(self) -> Mapping[MemoryCategory, int]:
         """Return the composition of the peak that the verdict is about; empty if unknown."""
         return self.extrapolation.contents if self.extrapolation else self.reading.contents
+
+    @property
+    def judged_bytes(self) -> int:
+        """Return the peak that the verdict is about: that of the whole stage if it is known."""
+        return self.extrapolation.peak_bytes if self.extrapolation else self.reading.peak_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class StageResult(JudgedTrace):
+    """One simulated stage with its verdict."""
+
+    run: PreparedRun  # the run
+    # Activations at the peak of one layer without recomputation; recomputing it would free them except its input. 0 if every
+    # layer is already recomputed, None if unknown.
+    layer_activations: int | None
 
     @property
     def layers(self) -> int:
@@ -112,11 +123,6 @@ class StageResult:
         if self.extrapolation is not None:
             return self.extrapolation.phases
         return {phase: peak.bytes for phase, peak in self.reading.phase_peaks.items() if phase is not None}
-
-    @property
-    def judged_bytes(self) -> int:
-        """Return the peak that the verdict is about: that of the full stage if it is known."""
-        return self.extrapolation.peak_bytes if self.extrapolation else self.reading.peak_bytes
 
     @property
     def theory(self) -> tuple[TheoryCheck, ...]:

@@ -215,7 +215,7 @@ def _rank_of(severity: Severity) -> int:
 def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs) -> RunMetrics:
     steps = _choose_main_rank(run)
     times = measure_steps(steps, run.remarks)
-    step_seconds = times.median if times.median is not None else _mean_of_whole_run(run)
+    step_seconds = times.median if times.median is not None else (1 / run.speed if run.speed > 0 else None)
     inputs = collect_inputs(steps, given.request, step_seconds, given.peak, given.job)
     if inputs.batch.value is None and run.speed > 0 and run.samples > 0:
         inputs = _with_batch_of_summary(inputs, run.samples / run.speed)
@@ -249,10 +249,6 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs)
         curve=_thin_curve(steps, {one.step for one in times.outliers}),
         ordered=tuple(sorted(time for time in steps.seconds[1:] if time > 0)),
     )
-
-
-def _mean_of_whole_run(run: LoggedTraining) -> float | None:
-    return 1 / run.speed if run.speed > 0 else None
 
 
 def _with_batch_of_summary(inputs: Inputs, batch: float) -> Inputs:

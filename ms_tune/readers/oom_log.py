@@ -239,7 +239,7 @@ class _Stream:
     def take(self, number: int, text: str) -> None:
         """Process a line without its prefix."""
         if "raceback (most" in text:
-            self.waits_for_frames = self.waits_for_frames and not self._has_frames()
+            self.waits_for_frames = self.waits_for_frames and not (self.last is not None and bool(self.last.frames))
             self.frames.clear()
         if "File " in text:
             for frame in _FRAME.finditer(text):
@@ -259,9 +259,6 @@ class _Stream:
             self.failures.setdefault("", _Found(0, "", more, (), "", None))
         self.statistics.take(text)
         take_pool(text, self.pools)
-
-    def _has_frames(self) -> bool:
-        return self.last is not None and bool(self.last.frames)
 
     def _add_frame(self, number: int, place: str) -> None:
         if len(self.frames) < _MOST_FRAMES:

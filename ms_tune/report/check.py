@@ -378,7 +378,15 @@ def _overview_json(one: Overview, console: Console) -> dict[str, object]:
         "assumptions": one.assumptions and _assumptions_json(one.assumptions),
         "sizes": one.sizes and one.sizes._asdict(),
         "memory": memory_sentence(one),
-        "estimate": one.estimate and _estimate_json(one.estimate),
+        "estimate": one.estimate
+        and {
+            **record_json(one.estimate, "outlook", "reserve_bytes"),
+            **record_json(one.estimate.fullest, "stage", "peak_bytes"),
+            "limit_bytes": one.estimate.limit.bytes,
+            "range_bytes": one.estimate.range_bytes,
+            "simulated_peaks_were": one.estimate.ratio_range,
+            "stages": [{**stage._asdict(), "peak_bytes": stage.peak_bytes} for stage in one.estimate.stages],
+        },
         "estimated_as": one.estimated_as or None,
         "stages": [_stage_json(stage.stage, stage.verdict) for stage in one.stages],
         **record_json(one, "no_estimate_because", "no_estimate_hint", "counts", "fixable", "next"),
@@ -415,17 +423,6 @@ def _stage_json(stage: int, verdict: Verdict) -> dict[str, object]:
 def _assumptions_json(seen: Assumptions) -> dict[str, object]:
     figures = record_json(seen, "devices", "chunks", "micro_batches")
     return {**figures, "devices_source": seen.source, **seen.split._asdict()}
-
-
-def _estimate_json(found: Estimate) -> dict[str, object]:
-    return {
-        **record_json(found, "outlook", "reserve_bytes"),
-        **record_json(found.fullest, "stage", "peak_bytes"),
-        "limit_bytes": found.limit.bytes,
-        "range_bytes": found.range_bytes,
-        "simulated_peaks_were": found.ratio_range,
-        "stages": [{**stage._asdict(), "peak_bytes": stage.peak_bytes} for stage in found.stages],
-    }
 
 
 def _against_json(found: MemoryDifference, console: Console) -> dict[str, object]:

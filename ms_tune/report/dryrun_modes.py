@@ -16,7 +16,7 @@ from ms_tune.enums import MemoryCategory
 from ms_tune.report import memory_text
 from ms_tune.report.console import Console
 from ms_tune.report.dryrun_check import job_params
-from ms_tune.report.dryrun_text import in_gib, near_path, theory_lines
+from ms_tune.report.dryrun_text import in_gib, theory_lines
 from ms_tune.report.words import (
     by_name,
     evidence_lines,
@@ -28,6 +28,7 @@ from ms_tune.report.words import (
     verdict_sentence,
     verdict_word,
 )
+from ms_tune.source.files import near_path
 from ms_tune.text import Message, msg
 from ms_tune.verdict.outcome import Verdict
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.result import DryrunResult, StageResult, TheoryCheck
@@ -19,6 +18,7 @@ from ms_tune.report.words import (
     verdict_line,
     verdict_word,
 )
+from ms_tune.source.files import near_path
 from ms_tune.units import GIB, gib
 from ms_tune.verdict.outcome import Fit
 
@@ -159,14 +159,6 @@ def _next_command(result: DryrunResult) -> str:
     if not result.stages:
         return f"ms-tune dryrun {run.config_name}"
     return f"ms-tune memory {near_path(result.folder)}"
-
-
-def near_path(path: Path) -> str:
-    """Return a path relative to the working folder, if it is inside it."""
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
 
 
 def _shorten_text(value: object) -> str:

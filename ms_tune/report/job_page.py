@@ -12,7 +12,7 @@ from ms_tune.report.check import screen_lines, verdict_line
 from ms_tune.report.console import Console
 from ms_tune.report.normalize_text import layer_table, stages_sentence
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
-from ms_tune.report.words import drop_installation, size_text, verdict_word
+from ms_tune.report.words import drop_installation, number_or_dash, size_text, verdict_word
 from ms_tune.text import Language
 from ms_tune.workflows.check.result import Overview
 
@@ -98,13 +98,13 @@ def _simulation(memory: MemoryReport, console: Console) -> Iterator[str]:
     has_stages = any(stage is not None for stage in memory.stages)
     names = ["stage"] * has_stages + ["rank", "need", "limit", "verdict"]
     rows = [
-        [_number(stage)] * has_stages + _verdict_row(rank, console)
+        [number_or_dash(stage)] * has_stages + _verdict_row(rank, console)
         for stage, rank in zip(memory.stages, memory.ranks, strict=True)
     ]
     heads = [console.text(f"report.column.{name}") for name in names]
     yield from table_html(console.text("report.simulated"), heads, rows[:_MOST], len(names) - 1)
     worst = memory.worst
-    title = console.text("report.memory", rank=_number(worst.rank))
+    title = console.text("report.memory", rank=number_or_dash(worst.rank))
     contents = [
         [size_text(size), console.text(f"memory.content.{content.value}")]
         for content, size in sorted(worst.peak.contents.items(), key=lambda item: -item[1])
@@ -142,8 +142,4 @@ def _verdict_row(rank: RankReport, console: Console) -> list[str]:
         size_text(need.footprint_bytes) if need is not None else "–",
         size_text(limit.bytes) if limit is not None else "–",
     ]
-    return [_number(rank.rank), *sizes, verdict_word(rank.verdict, console)]
-
-
-def _number(value: int | None) -> str:
-    return "–" if value is None else str(value)
+    return [number_or_dash(rank.rank), *sizes, verdict_word(rank.verdict, console)]

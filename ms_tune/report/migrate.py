@@ -266,25 +266,22 @@ def migration_json(found: Migration, sides: BothSides | None) -> dict[str, objec
         ],
         "added": [{"to": ".".join(one.to), **record_json(one, "value", "why")} for one in found.added],
         "proof": [{"part": one.name, **record_json(one, "holds", "detail")} for one in found.proof],
-        "memory": sides and _memory_json(sides),
-    }
-
-
-def _memory_json(sides: BothSides) -> dict[str, object]:
-    return {
-        "stages": [
-            {
-                "stage": one.stage,
-                "old_peak_bytes": one.old_peak,
-                "new_peak_bytes": one.new_peak,
-                "old_categories_at_peak": one.old,
-                "new_categories_at_peak": one.new,
-                "weights_and_optimizer_by_theory": one.same,
-                "explained": one.explained and _explanation_json(one.explained),
-            }
-            for one in sides.stages
-        ],
-        **record_json(sides, "limits", "unproved"),
+        "memory": sides
+        and {
+            "stages": [
+                {
+                    "stage": one.stage,
+                    "old_peak_bytes": one.old_peak,
+                    "new_peak_bytes": one.new_peak,
+                    "old_categories_at_peak": one.old,
+                    "new_categories_at_peak": one.new,
+                    "weights_and_optimizer_by_theory": one.same,
+                    "explained": one.explained and _explanation_json(one.explained),
+                }
+                for one in sides.stages
+            ],
+            **record_json(sides, "limits", "unproved"),
+        },
     }
 
 

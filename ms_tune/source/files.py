@@ -36,3 +36,11 @@ def _open_at_once(path: str, flags: int) -> int:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)  # /dev/zero has no end
     os.set_blocking(descriptor, True)  # once it is open, writers can be slow
     return descriptor
+
+
+def near_path(path: Path) -> str:
+    """Return a path relative to the working folder, if it is inside it."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ms_tune.cli import init_job
+from ms_tune.cli import init as init_command
 from ms_tune.cli.main import main
 from ms_tune.enums import Dialect
 from ms_tune.facts.new_models import describe_model, find_new_model
@@ -131,8 +131,8 @@ def test_plans_that_a_dryrun_refutes(
         seen.append(job.config.read_text("utf-8"))
         return (StageVerdict(0, judge(Need.of_trace(size, size), limit, UntracedNeeds(simulated=False))),)
 
-    monkeypatch.setattr(init_job, "simulate_new_job", simulate)
-    monkeypatch.setattr(init_job, "find_spec", lambda _: True)
+    monkeypatch.setattr(init_command, "simulate_new_job", simulate)
+    monkeypatch.setattr(init_command, "find_spec", lambda _: True)
     file, shown = tmp_path / "train.yaml", list[str]()
     monkeypatch.setattr(new_job, "write_new_job", lambda job, _: shown.append(job.files[file]))
     found, out, _ = init(capsys, f"--model qwen3-4b --devices 64 --chip 910B4 --seq 4096 -o {file}")

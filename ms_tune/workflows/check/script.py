@@ -402,7 +402,8 @@ def estimate_arguments(
     for number in range(split.pipeline):
         in_flight = pipeline.in_flight(number)
         if read.value("schedules_method") == "dualpipev":
-            in_flight = _count_dualpipev(number, split.pipeline, micro_batches)
+            # DualPipeV fills the pipeline twice: forth through the first chunks, back through the second ones.
+            in_flight = (min(2 * split.pipeline - number, micro_batches), min(number + 1, micro_batches))
         elif in_flight is not None and chunks > 1 and read.switch(OVERLAPS):  # one more forward pass at the beginning
             in_flight = (min(in_flight[0] + 1, micro_batches), *in_flight[1:])
         if in_flight is None:
@@ -435,11 +436,6 @@ def _choose_ratios(read: ArgumentReader, config: TrainingConfig) -> PartRatios:
 
 def _has(read: ArgumentReader, names: Iterable[str]) -> bool:
     return any(read.value(name) not in (None, False, 0, [], "", "disable") for name in names)
-
-
-def _count_dualpipev(stage: int, stages: int, micro_batches: int) -> tuple[int, int]:
-    # DualPipeV fills the pipeline twice: forth through the first chunks, back through the second ones.
-    return min(2 * stages - stage, micro_batches), min(stage + 1, micro_batches)
 
 
 def _read_options(read: ArgumentReader, *, gated: bool) -> MegatronOptions:
