@@ -31,6 +31,7 @@ class Form(Record):
     pattern: re.Pattern[str]
     cause: str  # the cause that the words themselves report; empty if the figures decide
     unit: str  # of sizes without one
+    sizes: Mapping[str, int]  # bytes that the words imply
     all_free: bool  # whether nothing cached by the framework could have served the request
     parts: tuple[re.Pattern[str], ...]  # figures anywhere in the text, which may continue on later lines
     is_guess: bool  # whether the words only suggest a failed allocation
@@ -62,6 +63,7 @@ def load_forms(kind: str = "forms") -> tuple[Form, ...]:
             _compile(one["pattern"]),
             one.get("cause", ""),
             one.get("unit", ""),
+            one.get("sizes", {}),
             one.get("all_free", False),
             parts.get(one.get("parts", ""), ()),
             one.get("guess", False),
@@ -115,7 +117,7 @@ def read_form(form: Form, text: str) -> Match | None:
     for part in form.parts:
         if match := part.search(text, found.start()):
             groups.update(match.groupdict())
-    sizes, labels = {}, {}
+    sizes, labels = dict(form.sizes), {}
     for name, value in groups.items():
         if value and name in ("operator", "device", "rank"):
             labels[name] = value

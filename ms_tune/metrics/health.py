@@ -135,7 +135,7 @@ def _check_skipped(run: LoggedTraining, steps: RankSteps) -> Iterator[Diagnostic
             count, step, line = len(remarks), remarks[0].step, remarks[0].line
         if count:
             whole = max(steps.last - steps.number[0] + 1, steps.seen, count)
-            many = count > _MANY_SKIPPED * whole or lasting >= _LASTING_SKIPPED
+            many = count > max(1, _MANY_SKIPPED * whole) or lasting >= _LASTING_SKIPPED
             severity = Severity.ERROR if many else Severity.WARNING
             if trouble is not None and not lasting and trouble.last <= _LOSS_SCALE:
                 severity = Severity.INFO  # the loss scale of fp16 is found by skipping steps

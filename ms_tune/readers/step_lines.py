@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from ms_tune.text import msg
 
 MOST_SECONDS = 1e7
 MOST_STEPS = 10**12
+_LONGEST_RECORD = 64 * 1024  # bytes
 _MOST_COUNTED = {"batch": 10**9, "tokens": 10**17}
 _SCALED = {"milliseconds": ("time", 0.001), "seconds": ("time", 1.0)}  # values that are called otherwise in the end
 
@@ -61,6 +63,8 @@ class StepForm(Record):
     first: int = 1
     ascend: bool = False
     redrawn: bool = False
+    begin: str = ""
+    record: re.Pattern[bytes] | None = None  # several lines that are read as one
     notes: tuple[str, ...] = ()
 
     @property
@@ -86,6 +90,7 @@ def step_forms(group: str = "forms") -> tuple[StepForm, ...]:
                 "name": name,
                 "head": _compile_pattern(one["head"]),
                 "values": tuple(_compile_pattern(text) for text in one.get("values", ())),
+                "record": re.compile(one["record"].encode()) if "record" in one else None,
             }
         )
         for name, one in load("step_lines")[group].items()
@@ -132,6 +137,28 @@ def form_of_pattern(pattern: str) -> StepForm:
     names = "|".join(_GROUPS)
     text = re.sub(rf"\(\?P<({names})>", lambda group: f"(?P<{_GROUPS[group[1]]}>", pattern)
     return StepForm("pattern", (), re.compile(text), clock="stamp" if "stamp" in found.groupindex else "")
+
+
+def join_records(blocks: Iterable[tuple[bytes, int]], forms: Sequence[StepForm]) -> Iterator[tuple[bytes, int]]:
+    """Yield blocks of a log with each step of several lines in one; lines keep their numbers."""
+    records = [(form.record, form.begin.encode(), form.words[0].encode()) for form in forms if form.record]
+    rest, number = b"", 1
+    for body, first in chain(blocks, [(b"", 0)]):
+        number = number if rest else first
+        whole, rest = rest + body, b""
+        for record, begin, word in records:
+            if word in whole:
+                start = whole.rfind(b"\n", 0, whole.rfind(begin) + 1) + 1
+                if body and len(whole) - start < _LONGEST_RECORD:  # it may continue in the next block
+                    whole, rest = whole[:start], whole[start:] + rest
+                whole = record.sub(_join_lines, whole)
+        if whole:
+            yield whole, number
+        number += whole.count(b"\n")
+
+
+def _join_lines(record: re.Match[bytes]) -> bytes:
+    return record[0].replace(b"\n", b" ") + b"\n" * record[0].count(b"\n")
 
 
 def locate_steps(
@@ -240,8 +267,11 @@ def convert_rows(kind: LineKind, rows: Sequence[tuple[bytes, ...]]) -> tuple[Col
 def _whole_numbers(column: Sequence[bytes]) -> list[int]:
     # Usually all values are the same.
     if column.count(column[0]) == len(column):
-        return [int(column[0])] * len(column)
-    return [*map(int, column)]
+        return [int(column[0].replace(b",", b""))] * len(column)
+    try:
+        return [*map(int, column)]
+    except ValueError:  # separators of thousands
+        return [int(text.replace(b",", b"")) for text in column]
 
 
 def _floats(column: Sequence[bytes], scale: float, *, signed: bool) -> list[float]:

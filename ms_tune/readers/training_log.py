@@ -43,6 +43,7 @@ from ms_tune.readers.step_lines import (
     LineKind,
     StepForm,
     convert_rows,
+    join_records,
     learn_line_layout,
     locate_steps,
     step_forms,
@@ -112,7 +113,7 @@ def _read_forms(
         on_bytes(path.stat().st_size if path.is_file() else 0)
     else:
         with open_log(path) as file:
-            for body, first in read_line_blocks(file):
+            for body, first in join_records(read_line_blocks(file), forms):
                 if first == 1 and body.lstrip()[:1] == b"{" and path.suffix == ".json":
                     state = read_trainer_state(path)
                     if state is None:

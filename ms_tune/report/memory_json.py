@@ -245,7 +245,7 @@ def _failure_json(failure: MemoryFailure) -> dict[str, object]:
 
 def trace_text(report: FailureReport) -> Message | None:
     """Return how to record a trace of such a run; None if it would not help."""
-    if report.first.cause in (Cause.HOST, Cause.NOT_MEMORY) or not report.family:
+    if report.first.cause in (Cause.HOST, Cause.NOT_MEMORY, Cause.OTHERS) or not report.family:
         return None
     return msg(f"oom.trace.{report.family}")
 

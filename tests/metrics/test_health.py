@@ -71,8 +71,12 @@ class TestLosses:
         assert list(faults(tmp_path, losses(["11.67", "8.84", "8712.6", "15806.4"]))) == ["loss-spikes"]
 
     def test_an_overflow_of_mindformers(self, tmp_path: Path) -> None:
-        good, bad = static_line(1, 9), static_line(2, 9).replace("overflow cond: False", "overflow cond: True")
-        assert faults(tmp_path, good + bad)["overflow-steps"].severity is Severity.ERROR  # half of all
+        good, bad = (
+            [static_line(step, 9).replace("overflow cond: False", f"overflow cond: {over}") for step in (1, 2, 3)]
+            for over in (False, True)
+        )
+        assert faults(tmp_path, "".join(good[:1] + bad[1:]))["overflow-steps"].severity is Severity.ERROR
+        assert faults(tmp_path, "".join(good[:2] + bad[2:]))["overflow-steps"].severity is Severity.WARNING
         many = "".join(static_line(step, 9) for step in range(1, 30))
         assert "overflow-steps" not in faults(tmp_path, many)
 

@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import wrap
+from typing import Any
 
 import pytest
+import yaml
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import TraceError
@@ -24,6 +26,8 @@ from ms_tune.readers.oom_log import FailureReport, MemoryFailure, read_memory_fa
 from ms_tune.text import Language, render
 from ms_tune.units import GIB, KIB, MIB
 
+DATA = Path(__file__).parents[1] / "data"
+SIZES = {"K": KIB, "M": MIB, "G": GIB}
 FRAME = '  File "/job/train.py", line 30, in step\n'
 LIBRARIES = [
     '  File "/opt/site-packages/torch/nn.py", line 9, in linear\n',
@@ -126,7 +130,7 @@ SHORT = npu("2.00 GiB", "32.00 GiB", "29.00 GiB", "0.50 GiB", "29.75 GiB")
         (
             "ValueError: Free memory on device (30.00/48.00 GiB) on startup is less than desired GPU memory utilization (0.9, 43.20 GiB).",
             "others",
-            None,
+            18.0,
             13.2,
         ),
         ("RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62", "others", None, None),
@@ -161,6 +165,29 @@ def test_the_arithmetic(tmp_path: Path, text: str, cause: str, outside: float | 
         assert amount == (expected if expected is None else pytest.approx(expected * GIB, abs=2))
 
 
+PASTED: dict[str, dict[str, Any]] = yaml.safe_load((DATA / "pasted_failures.yaml").read_text("utf-8"))
+_ROUNDED = 0.011 * GIB  # of figures with two decimals
+
+
+@pytest.mark.parametrize("name", PASTED)
+def test_what_people_pasted(tmp_path: Path, name: str) -> None:
+    facts = PASTED[name]
+    if facts["cause"] is None:
+        with pytest.raises(TraceError, match="does not report a failed allocation"):
+            read(tmp_path, facts["text"])
+        return
+    found = first(tmp_path, facts["text"])
+    assert (found.cause, found.operator) == (facts["cause"], facts.get("operator", found.operator))
+    for what, amount in (
+        ("wanted", found.wanted_bytes),
+        ("outside", found.outside_bytes),
+        ("missing", found.short_bytes),
+    ):
+        if what in facts:
+            size = float(facts[what][:-1]) * SIZES[facts[what][-1]] if isinstance(facts[what], str) else facts[what]
+            assert amount == pytest.approx(size, abs=min(_ROUNDED, size / 5)), what
+
+
 def test_every_figure_of_a_message(tmp_path: Path) -> None:
     found = first(tmp_path, f"x\n{FRAME}{npu('20.50 KiB', '8.00 GiB', '5.25 GiB', '12 bytes', '6.50 GiB', 3)}\n")
     assert found[:9] == (
@@ -189,7 +216,7 @@ def test_every_figure_of_a_message(tmp_path: Path) -> None:
         ("aclrtMallocHost failed with size 905, ret=507899", "driver", "host", 905, ""),
         ("bm_alloc_gmem failed, dev_id = 0, size = 0x639c00", "unknown", "unknown", None, ""),
         ("ValueError: The model's max seq len (8) is larger than the maximum number of tokens that can be stored in KV cache (7).", "vllm", "shortage", None, ""),
-        ("Available KV cache memory: -0.87 GiB", "vllm", "shortage", None, ""),
+        ("Available KV cache memory: -0.50 GiB", "vllm", "shortage", GIB // 2, ""),
         ("Killed", "python", "host", None, ""),
         ("job.sh: line 12: 4321 Killed                  python train.py", "python", "host", None, ""),
         ("subprocess.CalledProcessError: Command 'x' died with <Signals.SIGKILL: 9>.", "python", "host", None, ""),

@@ -99,7 +99,16 @@ def test_counters_times_and_losses_of_a_trainer(tmp_path: Path, trainer: str) ->
 
 
 def test_all_forms_have_a_trainer_here() -> None:
-    additions = {"mindformers-rate", "mindspore-epoch", "progress", "train-runtime", "minimind"}
+    additions = {
+        "mindformers-rate",
+        "mindspore-epoch",
+        "progress",
+        "train-runtime",
+        "minimind",
+        "maxtext",
+        "olmo",
+        "fms-fsdp",
+    }
     here = {facts["form"] for facts in TRAINERS.values()} | additions | {"mindformers-pynative", "mindspeed-ms"}
     assert {form.name for form in step_forms()} == here
 
@@ -295,6 +304,40 @@ OTHERS = {
     "VeOmni": ("\r" + BAR.replace("{more}", "") + "\r" + BAR.replace("{more}", ", loss: {loss}, grad_norm: 1.23") * 2, 1),
     "OpenRLHF": ("Train step of epoch 0: " + BAR.replace("{more}", ", gpt_loss={loss}, loss_mean={loss}") + "\nValidation: 20%|# | 1/5 [00:01<00:03, 1.0s/it, val_loss=2.1]\n", 1),
 }  # fmt: skip
+
+
+PASTED: dict[str, dict[str, Any]] = yaml.safe_load((DATA / "pasted_logs.yaml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", PASTED)
+def test_what_people_pasted(tmp_path: Path, name: str) -> None:
+    facts, log = PASTED[name], tmp_path / "train.log"
+    log.write_text(facts["text"], "utf-8")
+    if "refused" in facts:
+        with pytest.raises(TraceError, match="no line of this log reports a step"):
+            read_training_log(log)
+        return
+    (run,), (steps, *_) = measure_runs(log).runs, read_training_log(log).runs[0].ranks
+    assert [steps.number[0], steps.number[-1]] == facts.get("numbers", [1, len(steps)])
+    assert [steps.loss[0], steps.loss[-1]] == pytest.approx(
+        facts.get("loss", [steps.loss[0], steps.loss[-1]]), nan_ok=True
+    )
+    if "seconds" in facts:
+        assert run.times.median == pytest.approx(facts["seconds"], rel=facts.get("tolerance", 0.005))
+    assert median(steps.token_rate) == pytest.approx(facts.get("tps", median(steps.token_rate)), nan_ok=True, rel=0.01)
+    assert facts.get("health", "") in " ".join(one.id for one in run.health)
+    assert run.is_broken == facts.get("broken", False)
+
+
+def test_steps_of_several_lines_in_a_long_log(tmp_path: Path) -> None:
+    # The blocks in which a log is read end within steps; lines keep their numbers.
+    step = "2026-01-01 10:{:02d}:{:02d} a:0 INFO [step={}/90000,epoch=0]\n    optim/total_grad_norm=1.5\n{}    train/CrossEntropyLoss={}\n"
+    more = "".join(f"    train/value_{part}=0.5\n" for part in range(40))
+    text = "".join(step.format(n // 60 % 60, n % 60, n, more, 5 - n / 9000) for n in range(1, 3501))
+    steps = read(tmp_path, "[step=\n" + text)
+    assert (list(steps.number), list(steps.line)) == ([*range(1, 3501)], [*range(2, 3500 * 43, 43)])
+    assert steps.loss[-1] == pytest.approx(5 - 3500 / 9000)
+    assert {*steps.norm} == {1.5}
 
 
 class TestOtherTrainers:
