@@ -128,6 +128,7 @@ class MegatronOptions(Record):
     reuses_copies: bool = False  # ``--reuse-fp32-param``
     scores: int = 0  # bytes kept per attention score; 0 with flash attention
     swap_parts: int = 0  # ``--swap-optimizer``: parts in which optimizer state comes to the device; 0 if it stays there
+    sharded: bool = False  # ranks shard weights and gradients, too, and gather a layer before it runs (FSDP2)
 
 
 def megatron_stage(
@@ -151,6 +152,9 @@ def megatron_stage(
     logits = logits_bytes(widths, share) if stage.number == stage.stages - 1 else 0
     lasting, step = _persistent_bytes(config, stage, options)
     found = estimate_stage(stage.number, stage.layers, lasting, layers, logits)
+    if options.sharded:  # weights of the layer that runs and of the next one, and a gradient before it is reduced
+        largest = max((one.activations.parameters for one in layers), default=0)
+        found = found._replace(transient_bytes=found.transient_bytes + 3 * largest * config.precision.parameters.bytes)
     # Optimizer state that is swapped in comes when activations are gone.
     return found._replace(transient_bytes=max(found.transient_bytes, step - found.activation_bytes))
 
@@ -162,13 +166,14 @@ def _persistent_bytes(config: TrainingConfig, stage: Stage, options: MegatronOpt
     trained = weights if options.adapter is None else list(_adapter_weights(config, stage, options.adapter))
     ranks = config.optimizer.shards or 1
     of_trained = sum(one.size for one in trained)
+    experts = sum(one.size for one in weights if one.experts)
     model = MegatronModel(
         weights=(counted + (0 if trained is weights else of_trained)) * config.precision.parameters.bytes,
         trained=of_trained,
         experts=sum(one.size for one in trained if one.experts),
         data=ranks,
         expert_data=max(1, _expert_ranks(config, ranks)),
-        distributed=config.optimizer.distributed,
+        distributed=config.optimizer.distributed or options.sharded,
         float32_gradients=config.precision.gradients is DType.FLOAT32,
         mixed=config.precision.mixed,
         optimizer=config.optimizer.name,
@@ -182,6 +187,9 @@ def _persistent_bytes(config: TrainingConfig, stage: Stage, options: MegatronOpt
         state = state * (_MOMENTS + 2 * _FLOAT) // (_MOMENTS + _FLOAT)
     if options.reuses_copies:  # a copy is a weight and its 16-bit remainder (MindSpeed core/memory/reuse_param)
         state = state * (_MOMENTS + _HALF) // (_MOMENTS + _FLOAT)
+    if options.sharded:
+        own = -(-(counted - experts) // model.data) - (-experts // model.expert_data)
+        found = {name: size * own // max(1, counted) for name, size in found.items()}
     kept = sum(found.values()) + (counted * config.precision.parameters.bytes if options.reference else 0)
     return (kept, state // options.swap_parts) if options.swap_parts else (kept + state, 0)
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 TENSOR, PIPELINE = "--tensor-model-parallel-size", "--pipeline-model-parallel-size"
 CONTEXT, FSDP2 = "--context-parallel-size", "--fsdp2-config-path"
 _FILES = ("--mm-model", "--mm-data", "--mm-tool", FSDP2)
-_TRAINER = "fsdp/train/trainer.py"
+_TRAINERS = ("fsdp/train/trainer.py", "pretrain_transformers.py")  # programs whose first argument may be a YAML
+_ENDINGS = (".json", ".yaml", ".yml")
 _ARGUMENTS_OF = "26.1"  # release of MindSpeed-LLM whose Megatron options are used here
 
 
@@ -82,12 +83,15 @@ class MultimodalSource(LaunchSource):
         Placeholders and names that are only known at run time are left out.
         """
         named = [(one.name, one.values[0]) for one in self.command.items if one.name in _FILES and one.values]
-        program = self.command.launch.program
-        if program is not None and (program.text or "").endswith(_TRAINER):
+        if _takes_yaml(self.command.launch):
             named += [("config", one) for one in self.command.launch.arguments[:1]]
         for name, word in named:
             text = word.text
-            if text and text.endswith((".json", ".yaml", ".yml")) and not is_to_be_filled_in(text):
+            if text is None and word.pieces[-1].text.startswith("/"):  # below a folder that the script computes
+                rest = word.pieces[-1].text[1:]
+                path = find_above(self.path, rest) if rest.endswith(_ENDINGS) else None
+                yield from [(name, word, path)] if path is not None else []
+            elif text and text.endswith(_ENDINGS) and not is_to_be_filled_in(text):
                 yield name, word, find_above(self.path, text)
 
     def file(self, name: str) -> SourceFile | None:
@@ -108,7 +112,7 @@ class MultimodalSource(LaunchSource):
 
 def multimodal_commands(found: Launches, text: str) -> tuple[MultimodalSource, ...]:
     """Return the MindSpeed-MM programs that a script starts, each with its arguments."""
-    if "--mm-" not in text and _TRAINER not in text:
+    if "--mm-" not in text and not any(one in text for one in _TRAINERS):
         return ()
     return tuple(
         arguments_of(found, number, command_in(launch, _ARGUMENTS_OF), MultimodalSource)
@@ -118,10 +122,13 @@ def multimodal_commands(found: Launches, text: str) -> tuple[MultimodalSource, .
 
 
 def _is_multimodal(launch: Launch) -> bool:
+    return _takes_yaml(launch) or any((word.text or "").startswith("--mm-") for word in launch.arguments)
+
+
+def _takes_yaml(launch: Launch) -> bool:
     program = launch.program.text if launch.program is not None else None
-    if program is not None and program.endswith(_TRAINER):
-        return True
-    return any((word.text or "").startswith("--mm-") for word in launch.arguments)
+    first = launch.arguments[0].text if launch.arguments else None
+    return (program or "").endswith(_TRAINERS) and (first or "").endswith(_ENDINGS)
 
 
 def of_scripts(

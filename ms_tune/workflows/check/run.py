@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from ms_tune.diagnostics import Severity
+from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ForeignFileError
+from ms_tune.facts.query import load
 from ms_tune.job import Job, load_job, load_sections, no_model_config
 from ms_tune.job.detect import framework_of
-from ms_tune.lint.result import LintRequest
+from ms_tune.lint.result import LintReport, LintRequest
 from ms_tune.lint.runner import is_code, lint_files, looks_like_a_config
 from ms_tune.source import SCRIPTS
 from ms_tune.source.git import text_at
@@ -72,14 +74,15 @@ def check_job(
     framework = framework_of(job.recognition.foreign) if job is not None and not report.files else None
     if framework is not None:
         return _describe_related(path, framework, request)
-    for unreadable in report.unreadable:
-        raise unreadable
-    for one in report.skipped:
-        raise ForeignFileError(one.reason, path=path)
-    if path.suffix in SCRIPTS:
-        from ms_tune.workflows.check.script import check_script  # noqa: PLC0415 - shells are much to import
+    _refuse_unchecked(path, report)
+    if path.suffix in SCRIPTS or _is_multimodal(report):
+        from ms_tune.workflows.check import script  # noqa: PLC0415 - shells are much to import
 
-        return check_script(path, request, report, base, observer)
+        return (
+            script.check_script(path, request, report, base, observer)
+            if job is None
+            else script.check_multimodal_config(job, request, report)
+        )
     checked = describe_checked_only(path, report, request)
     if checked is not None:
         return checked
@@ -91,6 +94,18 @@ def check_job(
     config = inspect_config(request, path, job, observer)
     screen = config_overview(config, path, report)
     return screen if base is None else _compare_with_base(screen, config, base, observer)
+
+
+def _refuse_unchecked(path: Path, report: LintReport) -> None:
+    for unreadable in report.unreadable:
+        raise unreadable
+    for one in report.skipped:
+        raise ForeignFileError(one.reason, path=path)
+
+
+def _is_multimodal(report: LintReport) -> bool:
+    framework = load("releases")[Dialect.MINDSPEED_MM.value]["framework"]
+    return any(one.release.framework == framework for one in report.files)
 
 
 def _describe_related(path: Path, framework: str, request: OverviewRequest) -> Overview:

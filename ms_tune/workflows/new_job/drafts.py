@@ -38,7 +38,7 @@ from ms_tune.units import GIB
 from ms_tune.verdict.limit import device_of, limit_of_torch
 from ms_tune.workflows.check.config import OverviewRequest
 from ms_tune.workflows.check.estimate import estimate_parts, read_stages
-from ms_tune.workflows.check.script import ProgramEstimate, estimate_program
+from ms_tune.workflows.check.program import ProgramEstimate, estimate_program
 from ms_tune.workflows.new_job.layouts import LONG, JobSize
 
 TEMPLATES = {

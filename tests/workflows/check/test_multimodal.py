@@ -1,0 +1,88 @@
+"""Memory of MindSpeed-MM jobs: parameters against published counts, peaks against those that its own tests recorded on NPUs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ms_tune.units import MIB
+from ms_tune.workflows.check.result import Overview
+from ms_tune.workflows.check.run import check_job
+
+CASES: dict[str, list[dict[str, Any]]] = yaml.safe_load(
+    (Path(__file__).parents[2] / "data" / "multimodal.yaml").read_text("utf-8")
+)
+
+
+def look(folder: Path, command: str, model: object, data: object = ()) -> Overview:
+    """The screen of a script that starts a program with a model."""
+    (folder / "model.json").write_text(json.dumps(model), "utf-8")
+    (folder / "data.json").write_text(json.dumps({"dataset_param": data}), "utf-8")
+    script = folder / "run.sh"
+    script.write_text(f"torchrun {command} --mm-model ./model.json --mm-data ./data.json\n", "utf-8")
+    return check_job(script)
+
+
+@pytest.mark.parametrize("case", CASES["models"], ids=lambda case: case["name"])
+def test_a_model_has_about_the_published_parameters(case: dict[str, Any], tmp_path: Path) -> None:
+    one = "--nproc_per_node 1 pretrain_vlm.py --micro-batch-size 1 --global-batch-size 1 --seq-length 128 --bf16"
+    estimate = look(tmp_path, one, case["model"]).estimate
+    assert estimate is not None
+    # 18 bytes of a trained parameter; projectors and embeddings of time and images are not counted.
+    assert estimate.fullest.lasting_bytes / 18 == pytest.approx(case["published"], rel=0.085)
+
+
+@pytest.mark.parametrize("case", CASES["jobs"], ids=lambda case: case["name"])
+def test_a_measured_peak_is_in_the_range(case: dict[str, Any], tmp_path: Path) -> None:
+    command = f"--nproc_per_node {case['processes']} {case['program']} {case['arguments']}"
+    estimate = look(tmp_path, command, case["model"], case["data"]).estimate
+    assert estimate is not None
+    low, high = estimate.range_bytes
+    assert low <= case["measured"] * MIB <= high
+
+
+@pytest.mark.parametrize(
+    ("command", "model", "reason"),
+    [
+        ("pretrain_vlm.py", {"text_encoder": {}}, "check.multimodal.no-sizes"),
+        ("pretrain_sora.py", {"predictor": {"model_id": "mine", "num_layers": 4}}, "check.multimodal.no-sizes"),
+        ("pretrain_vlm.py", {"init_from_hf_path": "mine", "text_decoder": {"num_layers": 2}}, "check.script.no-size"),
+    ],
+)
+def test_sizes_that_are_nowhere_are_the_reason(command: str, model: object, reason: str, tmp_path: Path) -> None:
+    screen = look(tmp_path, f"--nproc_per_node 8 {command} --micro-batch-size 1", model)
+    assert screen.no_estimate_because is not None
+    assert (screen.estimate, screen.no_estimate_because.id) == (None, reason)
+    assert screen.no_estimate_hint is not None
+
+
+YAML = """
+parallel: {fsdp_plan: {param_dtype: bf16}, fully_shard_parallel_size: auto}
+data: {dataset_param: {basic_parameters: {cutoff_len: 1024}}}
+model: {model_id: qwen3_vl, model_name_or_path: NAME, freeze: [model.visual]}
+features: {recompute: true}
+training: {micro_batch_size: 1, gradient_accumulation_steps: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("/data/Qwen3-VL-8B-Instruct", 8.19), ("ckpt/Qwen3-VL-30B-A3B-Instruct", 30.5), ("./mine-19b-dev", 19.0)],
+)
+def test_a_yaml_takes_the_sizes_of_the_public_model_that_it_names(name: str, billions: float, tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(YAML.replace("NAME", name), "utf-8")
+    estimate = check_job(tmp_path / "train.yaml").estimate
+    assert estimate is not None
+    # 8 ranks shard weights, gradients and moments of two bytes each; the vision encoder adds its frozen weights.
+    assert estimate.fullest.lasting_bytes == pytest.approx(billions * 1e9 * (8 / 8), rel=0.1)
+
+
+def test_a_yaml_that_names_no_public_model_says_so(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(YAML.replace("NAME", "ckpt/Qwen35-xxB"), "utf-8")
+    screen = check_job(tmp_path / "train.yaml")
+    assert screen.no_estimate_because is not None
+    assert screen.no_estimate_because.id == "check.multimodal.no-model"
