@@ -31,7 +31,7 @@ _NAMES = {
 
 
 def need(command: str, extra: str, module: str) -> None:
-    """Call :func:`refuse` unless a module can be imported."""
+    """Raise the error of :func:`refuse` unless a module can be imported."""
     if importlib.util.find_spec(module) is None:
         refuse(command, extra, module)
 

@@ -124,7 +124,7 @@ def singular(template: str, values: Mapping[str, object]) -> str:
 
 
 def _one_of(found: re.Match[str], values: Mapping[str, object]) -> str:
-    """Return a counted noun of an English text, in the singular if its count is 1."""
+    """Return a counted noun of an English text, in the singular if the count is 1."""
     name, adjective, word, ending, verb = found.groups(default="")
     if str(values.get(name)) != "1":
         return found[0]

@@ -118,5 +118,5 @@ def tensors_in(thing: object) -> Iterator[Tensor]:
 
 
 def lies_in(tensor: Tensor, others: Iterable[Tensor]) -> bool:
-    """Return whether a tensor is one of the others, or a part of one."""
+    """Return whether a tensor is one of some others, or a view of one."""
     return any(0 <= tensor.data_ptr() - other.data_ptr() < other.nbytes for other in others)

@@ -31,7 +31,7 @@ def parse_size(text: str) -> int:
 
 
 def whole_number(text: str) -> int | None:
-    """Return a text of at most 18 decimal digits (of any script) as a number; None for others, on which ``int`` may raise."""
+    """Return the number that a text of at most 18 digits (of any script) states; None for others, where ``int`` may raise."""
     return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 

@@ -37,7 +37,7 @@ def device_fields(arguments: Namespace) -> dict[str, Any]:
 
 
 def exit_code(verdicts: Iterable[Verdict], arguments: Namespace) -> ExitCode:
-    """Return 0 if all jobs fit, 1 if one is too large or tight, 2 if one has no verdict and none is too large."""
+    """Return 0 if all jobs fit, 1 if one is tight or does not fit, 2 if one has no verdict and none does not fit."""
     found = list(verdicts)
     outcomes = {one.outcome for one in found}
     if None in outcomes and Fit.DOES_NOT_FIT not in outcomes:

@@ -129,7 +129,7 @@ class _Service:
             os.chdir(root)
 
     def file(self, uri: str) -> _OpenFile:
-        """Return the present text of a file; all that is known about it is kept until it changes."""
+        """Return the present text of a file; results computed for it are cached until it changes."""
         text = self.server.workspace.get_text_document(uri).source.removeprefix("\ufeff")
         known = self.files.get(uri)
         if known is None or known.text != text:

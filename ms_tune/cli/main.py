@@ -93,7 +93,7 @@ def _run_command(arguments: Sequence[str], console: Console) -> int:
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Raise an error if names of files, as hooks and workflows pass them, would be taken for something else."""
+    """Raise an error if a file name, as hooks and workflows pass it, would be read as a command or an option."""
     for before, word in pairwise(words):
         if word == "--":
             return

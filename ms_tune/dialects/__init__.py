@@ -32,25 +32,25 @@ if TYPE_CHECKING:
             """Map each argument of its training programs to its definitions."""
 
         def takes_value(self, name: str, value: str) -> bool:
-            """Return whether an argument accepts a value: one of its choices, or one that the program adds elsewhere."""
+            """Return whether an argument accepts a value: one of its choices, or one that is added elsewhere."""
 
         def registers_anew(self, name: str, release: str) -> bool:
-            """Return whether it defines an argument that a release leaves to other packages."""
+            """Return whether the repository itself defines an argument that this release leaves to other packages."""
 
         @property
         def is_parser_known(self) -> bool:
-            """Return whether an argument that is neither a release's nor here is certainly refused."""
+            """Return whether an argument that neither the release nor this repository defines is certainly refused."""
 
         @property
         def classes(self) -> Mapping[str, Mapping[str, frozenset[str] | None]]:
             """Map each registered class, by kind and name, to its parameter names; None where they are unknown."""
 
         def has_class(self, name: str) -> bool:
-            """Return whether one of its sources defines a class of this name."""
+            """Return whether a source of the repository defines a class of this name."""
 
         @property
         def root(self) -> Path:
-            """Return its folder."""
+            """Return the folder of the repository."""
 
         def read_target_arguments(self, target: str) -> frozenset[str] | None:
             """Return the arguments of a target of HyperParallel's Trainer; None if it takes any, or they are unknown."""
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
         @property
         def original(self) -> SourceFile:
-            """Return the config as written by its author."""
+            """Return the config as its author wrote it, without included files."""
 
         @property
         def dialect(self) -> Dialect:

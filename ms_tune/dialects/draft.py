@@ -73,7 +73,7 @@ class SettingsDraft(Record):
         self.problems.append(conversion_problem(name, severity, **params))
 
     def matches_part(self, name: str, layer: LayerSpec) -> bool:
-        """Return whether a name matches something in a layer; where it does not, a count may include the layer."""
+        """Return whether a name matches a module of a layer (True if the layer's modules are unknown)."""
         paths = self.target.paths.get(layer.layer) if self.target else None
         return not paths or name in paths
 
@@ -110,7 +110,7 @@ def flatten_chunk(cells: Cells, rows: list[list[int]]) -> list[Any]:
 def count_layers(
     draft: SettingsDraft, key: str, wanted: Collection[int], idle: Collection[int], *, over: bool
 ) -> list[list[int]] | None:
-    """Return counts that select the wanted layers per cell, over or after (``over=False``) its idle layers; None if impossible."""
+    """Return how many layers of each cell a list must count to select the wanted ones; None if counts cannot."""
     rows, bad = [], list[int]()
     for row in draft.cells.rows:
         lengths = []

@@ -150,7 +150,7 @@ class Choices:
         return {name: layers for (name, _), layers in self.layers_by_name[attribute].items()}
 
     def reached(self, attribute: str) -> set[int]:
-        """Return the layers that use the attribute, with or without an equivalent in the target."""
+        """Return the layers whose recomputation or swap uses an attribute, even without an equivalent in the target."""
         named = list(self.layers_by_name[attribute].values())
         lost = [layers for (name, _), layers in self.untranslated.items() if name == attribute]
         return {layer for layers in (*named, *lost) for layer in layers}
@@ -195,7 +195,7 @@ class Translator:
         return names, [path for path, image in found.items() if not image], sorted(topmost(wider))
 
     def _translate_part(self, path: str, ours: frozenset[str], theirs: frozenset[str]) -> list[str]:
-        """Return the names for a part, and for its inner parts that are located elsewhere in the target."""
+        """Return the target's names of a part and of those of its inner parts that are located elsewhere there."""
         names = list(self._image(path, ours, theirs))
         for child in sorted(child for child in ours if child.startswith(f"{path}.")):
             names += [name for name in self._image(child, ours, theirs) if not _is_inside(name, set(names))]

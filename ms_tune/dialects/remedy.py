@@ -171,7 +171,7 @@ def _changes(source: SourceFile, trial: SourceFile, touched: set[KeyPath]) -> It
 
 
 def _own(source: SourceFile, path: KeyPath) -> KeyPath:
-    """Return a path, or its first parent that is shared through an alias or merge."""
+    """Return a path, or the first of its parents that YAML shares with another place through an alias or merge."""
     for end in range(1, len(path)):
         position = source.position(path[:end])
         if position is not None and (position.value != position.definition or is_merged(source, path[:end])):

@@ -156,7 +156,7 @@ def with_prediction(stage: Stage, count: int) -> Stage:
 
 
 def resize_stage(stage: Stage, layers: int) -> Stage:
-    """Return the stage with ``layers`` ordinary layers: at least one of each kind if possible, then in proportion.
+    """Return the stage with ``layers`` ordinary layers: at least one of each kind if possible, the rest in proportion.
 
     Multi-token prediction layers are all kept and not counted. Within a kind the first layers stay. Additional layers
     are copies of the last layer of the most numerous kind.

@@ -174,7 +174,7 @@ def split_pattern(pattern: object) -> list[str]:
 
 
 def check_applied(pattern: object, *, timed: bool) -> None:
-    """Raise the exception that the framework raises for a pattern regardless of the layer.
+    """Raise the error that the framework raises for an invalid pattern on any layer.
 
     The first segment is matched against the layer's own names, and every layer has some.
     """

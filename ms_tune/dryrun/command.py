@@ -105,7 +105,7 @@ def sweep_command(requests: Sequence[CommandRequest], observer: Observer) -> Swe
 
 
 def cann_for(request: CommandRequest, observer: Observer) -> Cann:
-    """Return the CANN for the MindSpore of a command's Python."""
+    """Return the CANN (real or stand-ins) for the MindSpore that a command's Python imports."""
     cann = prepare_cann(find_mindspore(request.python), observer.say)
     check_level(request.level, cann)
     return cann

@@ -21,7 +21,7 @@ _KindT = TypeVar("_KindT", bound=Hashable)
 
 
 def solve_weights(full: Mapping[_KindT, int], runs: Sequence[Mapping[_KindT, int]]) -> tuple[Fraction, ...] | None:
-    """Return the weights whose sum of the stages that were run is the full stage, all as layers by kind.
+    """Return one weight per run, so that the weighted sum of their layer counts equals that of the full stage.
 
     One per run, with sum 1; None without a solution: for example, a kind of layer is in none of the runs.
     """
@@ -33,7 +33,7 @@ def solve_weights(full: Mapping[_KindT, int], runs: Sequence[Mapping[_KindT, int
 
 
 def undominated_stages(counts: Sequence[Mapping[_KindT, int]]) -> tuple[int, ...]:
-    """Return the stages for which no earlier stage has at least as many layers of every kind.
+    """Return the stages that may need the most memory: no earlier stage has at least as many layers of every kind.
 
     With 1F1B, interleaved or not, an earlier stage never has fewer micro-batches in flight. The last stage contains the
     head and its logits, so it is always returned.

@@ -119,7 +119,7 @@ _MOST_LOG = 1 << 20
 
 
 def shared_imports(child: ChildProcess) -> tuple[str, ...] | None:
-    """Return the common part of children that one server can fork; None for a program that is not ours."""
+    """Return the command and environment that children must share to be forked by one server; None for other programs."""
     if not child.is_child:
         return None
     common = sorted(f"{name}={value}" for name, value in child.environment.items() if name not in _OF_ONE_RANK)

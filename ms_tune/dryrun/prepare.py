@@ -91,14 +91,14 @@ def _size_in(script: Path, config: str) -> int | None:
 
 
 def limit_before(request: DryrunRequest, run: PreparedRun) -> tuple[Limit, int]:
-    """Return the memory limit of a stage, and the bytes reserved of it; the communicators follow from the job's split."""
+    """Return the usable memory of a stage's device, and the bytes of it that are reserved, before the stage is run."""
     return limit_of_script(request, run.split, run.max_device_memory, run.limited_by)
 
 
 def limit_of_script(
     request: DryrunRequest, split: Split, cap_bytes: int | None = None, cap: Cap = Cap.CONFIG
 ) -> tuple[Limit, int]:
-    """Return the same for a program, whose arguments contain no limit."""
+    """Return the usable memory of a program's device, and the bytes of it that are reserved."""
     limit, outside = limit_of(device_of(request.chip, request.device_bytes), cap_bytes, cap), untraced_needs(request)
     if split.communicators > 1:
         outside = outside._replace(communicators=split.communicators, counted=False)
@@ -125,7 +125,7 @@ class LoadedConfig(Record):
 
     @property
     def why_not_simulated(self) -> UnsupportedError | None:
-        """Return why a static-graph config is not simulated whatever the sizes of its model, or None."""
+        """Return why a static-graph config cannot be simulated for any size of its model; None if it can."""
         try:
             self.prepared_config  # noqa: B018 - raises the error
         except UnsupportedError as error:

@@ -230,7 +230,7 @@ def compare_theory(theory: Mapping[str, int], contents: Mapping[MemoryCategory, 
 
 
 def unlike_theory(pairs: Iterable[TheoryCheck]) -> Iterator[Message]:
-    """Yield the categories whose measured size differs from theory: one of the two is wrong."""
+    """Yield the categories whose measured size differs from theory, which means that one of the two is wrong."""
     for pair in pairs:
         if not pair.agrees:
             yield msg(

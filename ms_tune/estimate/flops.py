@@ -142,7 +142,7 @@ def widths_of(model: ModelConfig) -> Widths | None:
 
 
 def require_widths(model: ModelConfig) -> Widths:
-    """Return the same sizes; UnsupportedError if one is unknown."""
+    """Return the sizes of a config's model like :func:`widths_of`; UnsupportedError if one is unknown."""
     widths = widths_of(model)
     if widths is None:
         missing = ", ".join(missing_sizes(model))
@@ -194,7 +194,7 @@ def missing_sizes(model: ModelConfig) -> tuple[str, ...]:
 
 
 def widths_of_shape(shape: ModelShape) -> Widths:
-    """Return the same sizes for a model with a known shape."""
+    """Return the sizes that determine the operations of a model with a known shape."""
     latent, experts = shape.latent, shape.experts
     attention = Attention(shape.num_attention_heads, shape.num_query_groups, shape.head_size, shape.head_size)
     if latent is not None:

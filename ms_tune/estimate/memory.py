@@ -26,7 +26,7 @@ _LOGITS_IN_PLACE = (
 
 
 class KeptBytes(Record):
-    """Bytes per token that one kind of graph keeps of a layer until its backward pass, by the width that they multiply.
+    """Bytes per token that one kind of graph keeps for the backward pass, per unit of the width in each field's comment.
 
     Read block by block from traces of MindSpore 2.9.0 (docs/accuracy.md); the same operators in another order keep the same.
     """
@@ -65,7 +65,7 @@ class KeptBytes(Record):
     holds_attention: bool = False  # a recomputed layer with experts on several ranks keeps its attention once more
 
     def in_pipeline(self) -> KeptBytes:
-        """Return the same for a stage of several: weights that are whole already are not gathered for a layer."""
+        """Return the kept bytes in a pipeline of several stages: weights that stay whole are not gathered again for a layer."""
         return self._replace(head=0, working=0) if self.pipelined else self
 
 
@@ -116,7 +116,7 @@ def graph_of(model: ModelConfig, dialect: Dialect, tensor: int, *, shards: bool)
 
 
 def lasting_bytes(theory: Mapping[str, int], model: ModelConfig, dialect: Dialect) -> int:
-    """Return the persistent bytes of a framework's sizes; if they have no gradients, these are whole.
+    """Return the persistent bytes that a framework's sizes add up to; whole gradients are added if the sizes have none.
 
     They are float32 in the dynamic graph, else in the format of the weights.
     """
@@ -138,7 +138,7 @@ class RankShare(Record):
 
     @property
     def between(self) -> int:
-        """Return how many ranks split the activations between layers."""
+        """Return the number of ranks that share the activations between two layers."""
         return self.tensor if self.sequence else 1
 
 

@@ -171,7 +171,7 @@ class StepEnd(Record):
     update: float  # the optimizer
 
     def after(self, passes: PassTimes, software: Software) -> float:
-        """Return the seconds that the passes of a stage's last micro-batch do not hide."""
+        """Return the seconds of a step's end that the last micro-batch's passes do not hide."""
         hidden = (passes.backward, passes.forward) if software.overlaps else (0.0, 0.0)
         return max(self.gradients - hidden[0], 0.0) + max(self.weights - hidden[1], 0.0) + self.update
 
@@ -189,7 +189,7 @@ def end_times(parameters: float, share: RankShare, speed: Speed, software: Softw
 
 
 def sharded_pass(times: PassTimes, parameters: float, share: RankShare, speed: Speed) -> PassTimes:
-    """Return the seconds of a micro-batch in layers whose weights are gathered for each pass, next to the work on other layers."""
+    """Return the seconds of a pass whose weights are gathered meanwhile: the longer of computing and gathering."""
     gather = gather_seconds(speed, _HALF * parameters, share.data * share.context, share.tensor)
     return times._replace(forward=max(times.forward, gather), backward=max(times.backward, 2 * gather))
 

@@ -37,7 +37,7 @@ class NewModel(Record):
         return bool(self.values.get(name))
 
     def values_for(self, tokens: int) -> dict[str, Any]:
-        """Return the values of the placeholders for sequences of this many tokens."""
+        """Return the values of a template's placeholders for a sequence length in tokens."""
         return {**self.values, "max_position_embeddings": max(self.number("max_position_embeddings"), tokens)}
 
     @property

@@ -43,7 +43,7 @@ class JobLayers:
 
     @property
     def alike(self) -> bool:
-        """Return whether few runs suffice: a static graph whose layers are all of one kind."""
+        """Return whether few runs suffice: the job is a static graph, and all its layers are of one kind."""
         return self.compiled and len(self.counts) == 1
 
 

@@ -54,7 +54,7 @@ def fit_lines(few: RunFigures, more: RunFigures) -> tuple[MemoryLine, ...]:
 
 
 def split_by_moment(lines: Sequence[MemoryLine], lasting: Fraction) -> tuple[list[MemoryLine], list[MemoryLine]]:
-    """Split lines into those with the usual persistent memory per layer and those with more; lines with less are dropped.
+    """Split lines by their persistent memory per layer: the usual amount, or more; lines with less are dropped.
 
     While gradients are reduced and weights updated, a copy of each layer's gradients or weights exists, regardless of
     recomputation and micro-batches in flight. A trace may assign such a moment to another phase.
@@ -76,7 +76,7 @@ def persistent_slope(lines: Sequence[MemoryLine]) -> Fraction:
 
 
 def find_alike_phases(figures: RunFigures, plain: RunFigures, lasting: Fraction) -> list[str]:
-    """Return the phases at whose peak the layers have no more persistent memory than in another run of the stage."""
+    """Return the phases in which the layers have no more persistent memory than in another run of the stage."""
     more = lasting * (figures.layers - plain.layers)
     there = figures.phase_persistent.keys() & plain.phase_persistent.keys()
     return [
@@ -105,7 +105,7 @@ class LayerBytes:
 
     @property
     def plausible(self) -> bool:
-        """Return whether the micro-batch in its backward pass uses at least 0 bytes; if not, the lines are of different moments."""
+        """Return whether a micro-batch in its backward pass uses at least 0 bytes; otherwise the lines are not comparable."""
         return self.activations >= 0 and self.activations + self.once_bytes >= 0
 
     def total_bytes(self, micro_batches: Fraction) -> Fraction:

@@ -85,7 +85,7 @@ class StageMeasurements:
         return persistent_slope([line for stage in stages for line in self._lines[make, RecomputeMode.NONE, stage]])
 
     def usual_lines(self, make: LayerKind, kind: RecomputeMode, stage: int) -> dict[str, MemoryLine]:
-        """Return the lines, by phase, of the moments at which layers use only persistent memory and activations."""
+        """Return, by phase, the memory lines of moments at which layers use only persistent memory and activations."""
         plain = self._lines[make, RecomputeMode.NONE, stage]
         lines = self._lines.get((make, kind, stage))
         if lines is None:
@@ -105,7 +105,7 @@ class StageMeasurements:
         return found
 
     def highest_line(self, make: LayerKind, kind: RecomputeMode, stage: int) -> MemoryLine | None:
-        """Return the line with the highest peak for all layers of the stage, or None."""
+        """Return the line with the highest peak for all layers of the stage; None without lines."""
         lines = self.usual_lines(make, kind, stage).values()
         whole = self.model.per_stage[stage]
         return max(lines, key=lambda line: (line.bytes_with(whole), line.slope), default=None)
@@ -125,7 +125,7 @@ class StageMeasurements:
         return highest.phase if highest is not None else _BACKWARD
 
     def deciding_lines(self, make: LayerKind, kind: RecomputeMode) -> list[MemoryLine]:
-        """Return each stage's line in the phase that peaks without recomputation, or, if one is missing, the highest of this mode."""
+        """Return one memory line per stage: of the phase that peaks without recomputation, or else the highest of this mode."""
         stages = [stage for stage in self.line_stages(make) if (make, kind, stage) in self._runs]
         lines = [self.usual_lines(make, kind, stage).get(self.deciding_phase(make, stage)) for stage in stages]
         if None in lines:
@@ -253,12 +253,12 @@ class StageMeasurements:
         return max(max(peaks) - plain.bytes_with(figures.layers) + freed, Fraction(0)) if peaks else None
 
     def base_bytes(self, make: LayerKind, kind: RecomputeMode, stage: int) -> Fraction:
-        """Return the memory of the stage without any layer, at the moment of its peak."""
+        """Return the bytes that a stage needs without any layer, at the moment of its peak."""
         highest = self.highest_line(make, kind, stage)
         return highest.base if highest else Fraction(0)
 
     def persistent_base(self, make: LayerKind, stage: int) -> Fraction:
-        """Return the part of the base for weights, optimizer state and gradients."""
+        """Return the bytes of weights, optimizer state and gradients that a stage needs without any layer."""
         few = self.smallest_run(make, RecomputeMode.NONE, stage)
         highest = self.highest_line(make, RecomputeMode.NONE, stage)
         if few is None or highest is None:

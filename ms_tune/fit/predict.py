@@ -95,7 +95,7 @@ def predict_plan(job: PlannedJob, cells: CellLayers, cluster: Cluster | None) ->
 
 
 def calibrate(job: PlannedJob, cells: CellLayers, cluster: Cluster | None, measured: float | None) -> Cluster | None:
-    """Return a cluster whose predictions are scaled so that a job's present layers take the measured seconds."""
+    """Scale a cluster's speed so that the predicted step of a job's present layers equals the measured seconds."""
     found = predict_plan(job, cells, cluster) if measured is not None else None
     if found is None or measured is None:
         return cluster

@@ -79,7 +79,7 @@ class SearchFit:
 
     @property
     def best(self) -> ConfigFit | None:
-        """Return the chosen layout's plan as a change of the original config, or None."""
+        """Return the chosen layout's plan as a change of the original config; None without one."""
         fit = None if self.chosen is None else self.chosen.fit
         if fit is None:
             return None

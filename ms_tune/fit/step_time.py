@@ -44,18 +44,18 @@ class StepTime:
     mfu: float  # operations of the model, without recomputation, as a fraction of the device's peak
 
     def times(self, factor: float) -> StepTime:
-        """Return the same with all times multiplied."""
+        """Return the prediction with all seconds multiplied by a factor."""
         rate, mfu = self.tokens_per_second / factor, self.mfu / factor
         return StepTime(self.seconds * factor, self.bubble, self.sent_seconds * factor, rate, mfu)
 
     @property
     def waiting_seconds(self) -> float:
-        """Return the seconds of a step in which a stage waits, on average."""
+        """Return the seconds of a step in which a stage waits (mean over stages)."""
         return self.bubble * self.seconds
 
     @property
     def work_seconds(self) -> float:
-        """Return the rest, in which a stage computes."""
+        """Return the seconds of a step in which a stage computes: it neither waits nor sends (mean over stages)."""
         return self.seconds - self.waiting_seconds - self.sent_seconds
 
 
@@ -66,7 +66,7 @@ def pass_graph(schedule: Schedule, stages: int, chunks: int, micro_batches: int)
 
 
 def few_micro_batches(layout: Layout) -> int:
-    """Return enough micro-batches to fill the pipeline, with a first round as long as with all micro-batches."""
+    """Return a number of micro-batches that fills the pipeline and whose first round is as long as that of all."""
     return min(layout.micro_batches, _ROUNDS * layout.pipeline + layout.micro_batches % layout.pipeline)
 
 

@@ -327,7 +327,7 @@ def _predicted_peak(table: CostTable, figures: RunFigures) -> int:
 
 
 def emptied_probes(job: PlannedJob, model: JobLayers) -> list[Probe]:
-    """Return runs of the first stage without layers in its first chunk, and of the last without layers in its last; no recomputation.
+    """Return runs without recomputation of the first stage without its first chunk, and of the last without its last chunk.
 
     Empty with one chunk: a stage without layers is not run small.
     """

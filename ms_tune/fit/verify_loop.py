@@ -324,7 +324,7 @@ def predict_check_run(job: PlannedJob, table: CostTable, stage: int) -> int:
 
 
 def with_rounds(kept: CachedTable, rounds: Sequence[VerifyRound], chosen: VerifyRound | None) -> CachedTable:
-    """Return a table to cache with what the dryruns of plans showed: by it, a plan that they refuted exceeds the limit."""
+    """Return a table to cache that includes the results of the plans' dryruns: plans that exceeded the limit do so in it."""
     costs, fragments = kept.costs, kept.fragment_bytes
     for one in rounds:
         planned = one.report.planned
@@ -341,7 +341,7 @@ def with_rounds(kept: CachedTable, rounds: Sequence[VerifyRound], chosen: Verify
 
 
 def mark_refuted(one: VerifyRound, kept: CachedTable, room_bytes: int) -> VerifyRound:
-    """Return a round whose alternatives are marked that exceed the limit by a table with the results of all dryruns."""
+    """Return a round in which alternatives are marked that exceed the limit according to all dryruns."""
 
     def is_refuted(other: Alternative) -> bool:
         plan = other.plan

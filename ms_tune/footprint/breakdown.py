@@ -165,7 +165,7 @@ def group_alike_layers(layers: Sequence[LayerActivations]) -> tuple[tuple[LayerA
 
 
 class Expected(Record):
-    """Measured and expected bytes of one category at the peak."""
+    """Bytes of one category at the peak: measured, and expected from the weights."""
 
     content: MemoryCategory  # gradients or optimizer state
     bytes: int  # bytes at the peak

@@ -102,12 +102,12 @@ class ChangedLives:
         self.end[rows] = np.maximum(tick, self.end[rows])
 
     def start_later(self, rows: NDArray[np.int64], tick: int) -> None:
-        """Allocate blocks at a tick instead of earlier; blocks that end before it are unchanged."""
+        """Move the allocation of blocks to a later tick; blocks that end before it are unchanged."""
         late = self._table.end[rows] > tick
         self.start[rows] = np.where(late, np.maximum(self.start[rows], tick), self.start[rows])
 
     def bring_back(self, rows: NDArray[np.int64], tick: NDArray[np.int64] | int) -> None:
-        """Allocate blocks again at a tick, until the trace frees them."""
+        """Allocate freed blocks again at a tick, until the trace frees them."""
         again, size = np.maximum(tick, self.end[rows]), self.size[rows]
         self._freed.append((np.maximum(self._table.end[rows], again), size))
         self._allocated.append((again, size))

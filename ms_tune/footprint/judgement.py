@@ -41,14 +41,14 @@ class VerdictTerms(Record):
 
     @property
     def sample(self) -> tuple[int, int] | None:
-        """Return the numbers of layers of the sample run and of its whole stage; None if the whole stage ran."""
+        """Return the number of layers of the sample run and of the whole stage; None if the whole stage was run."""
         if self.record is None or self.record.run_layers is None:
             return None
         return self.record.run_layers, self.record.stage_layers
 
     @property
     def stage_layers(self) -> tuple[int, tuple[int, ...]] | None:
-        """Return the numbers of layers of the stage and of the runs that it was extrapolated from; None if it was not."""
+        """Return the number of layers of the stage and of the runs from which it was extrapolated; None if it was run."""
         if self.record is None or not self.record.stage_runs:
             return None
         return self.record.stage_layers, tuple(run.layers for run in self.record.stage_runs)
@@ -149,7 +149,7 @@ def collect_terms(
 def list_doubts(
     table: Table, curve: Curve, log: RuntimeLog | None, overflow: SizeOverflow | None, card_bytes: int
 ) -> Iterator[Message]:
-    """Yield the reasons why a trace cannot be judged."""
+    """Yield the reasons why no verdict on a trace is possible."""
     if overflow is not None:
         yield msg("verdict.none.uncountable", operator=overflow.operator or "?", tensor=overflow.tensor)
     if not curve.peak_bytes:

@@ -173,7 +173,7 @@ def find_spans(table: Table, contents: Contents, most: int) -> tuple[StepSpan, .
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Join:
-    """The launches of the blocks."""
+    """For each block, the launch that allocated it."""
 
     launch: NDArray[np.int64]  # index of each row's launch in the tasks, or `ms_tune.readers.table.NONE`
     joinable: NDArray[np.bool_]  # rows that should have a launch

@@ -138,7 +138,7 @@ class TorchReport(Record):
 
     @property
     def passed_over(self) -> Message | None:
-        """Return a message about events with unknown actions, which are skipped; None without any."""
+        """Return a message about skipped events, whose actions are unknown; None without any."""
         unknown = self.device.events.unknown
         if not unknown:
             return None
@@ -154,7 +154,7 @@ class TorchReport(Record):
 
     @property
     def content_measure(self) -> str:
-        """Return the measure of `contents`: used or requested bytes, at the peak or at another moment."""
+        """Return what `contents` counts: used or requested bytes, at the peak or at another moment."""
         return f"{'used' if self.replay.is_exact else 'requested'}-{'peak' if self.at_peak else 'then'}"
 
     @property

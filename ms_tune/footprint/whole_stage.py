@@ -95,7 +95,7 @@ class HostUse(NamedTuple):
 
 
 def measure_host_use(everything: Table) -> HostUse:
-    """Return the blocks in the pool of host memory, of a trace or of a derived one."""
+    """Return the blocks of a trace, recorded or derived, in the pool of host memory."""
     host = ~everything.on_device()
     peak = compute_curve(everything.select_rows(host)).peak_bytes if host.any() else 0
     return HostUse(int(host.sum()), peak, int(everything.size[host].sum()))
@@ -193,7 +193,7 @@ def _grow_tensor(tensor: TensorType, more: int) -> TensorType | None:
 
 
 class _MovedTicks:
-    """The users of blocks, which may be in other stretches of the step than their allocation and release."""
+    """The ticks at which blocks of the extrapolated run are used, in whichever copy of a stretch that is."""
 
     def __init__(
         self,
@@ -279,7 +279,7 @@ def _repeat_names(
 
 
 class _Pass(NamedTuple):
-    """Successive blocks of the larger run that differ only by their layers, whose numbers rise or fall."""
+    """Consecutive blocks of the larger run that repeat one allocation for a series of layers with rising or falling numbers."""
 
     rows: list[int]
     numbers: list[int]

@@ -137,19 +137,19 @@ class Job:
             self.release = release
 
     def with_source(self, source: SourceFile) -> Job:
-        """Return the same job for another config of the same dialect and release that needs no other files."""
+        """Return a copy of the job with another config of the same dialect and release, which includes no other files."""
         job = Job(source, dialect=self.dialect, version=self.version, layers=self.layers, release=self.release)
         job.merged = job.source = source
         return job
 
     def for_release(self, version: str) -> Job:
-        """Return the same job read for another release."""
+        """Return a copy of the job that is read for another release."""
         job = Job(self.original, dialect=self.dialect, version=version, layers=self.layers, sizes_from=self.sizes_from)
         job.merged, job.source, job.sizes = self.merged, self.source, self.sizes
         return job
 
     def for_text(self, source: SourceFile) -> Job:
-        """Return the job of another text of the same config."""
+        """Return the job of a changed text of the same config."""
         return Job(source, dialect=self.dialect, sizes_from=self.sizes_from)
 
     @property
@@ -167,7 +167,7 @@ class Job:
             yield "base-config", error
 
     def follow_model(self) -> Iterator[tuple[str, ConfigError]]:
-        """Read the ``config.json`` of the model likewise; only MindFormers' static graph uses one."""
+        """Read the ``config.json`` of the model; if that fails, continue without it and yield the error."""
         try:
             if self.dialect is not Dialect.MINDFORMERS:
                 self.source = self.merged
@@ -232,7 +232,7 @@ class Job:
 
     @cached_property
     def sizes(self) -> ModelSizes:
-        """Return where the sizes of the model come from.
+        """Return where the sizes of the model were found.
 
         Raises:
             ConfigError: The ``config.json`` of the model cannot be read.
@@ -243,7 +243,7 @@ class Job:
 
     @cached_property
     def checkout(self) -> Checkout | None:
-        """Return the repository around the file, or None; for a YAML of HyperParallel elsewhere, the installed package."""
+        """Return the repository around the file; None without one; for HyperParallel elsewhere, the installed package."""
         repository, is_trainers = find_repository(self.original.path), self.dialect is Dialect.HYPER_PARALLEL
         if repository is None and not is_trainers:
             return None
@@ -266,7 +266,7 @@ class Job:
 
     @cached_property
     def outdated_because(self) -> Message | None:
-        """Return why it is a config of an earlier release than all supported ones; None if it is not.
+        """Return why the config is for a release that is earlier than all supported ones; None if it is not.
 
         The surrounding checkout shows that, or a key that only such a release has; the user can name another release.
         """

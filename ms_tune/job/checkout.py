@@ -83,11 +83,11 @@ class Checkout:
         return ()
 
     def releases_of(self, framework: str) -> tuple[str, ...]:
-        """Return ``releases`` if it is this framework, else nothing."""
+        """Return ``releases`` if the repository is of this framework; otherwise nothing."""
         return self.releases if self.framework == framework else ()
 
     def nearest_release(self, dialect: Dialect) -> tuple[str, str] | None:
-        """Return the supported release of a dialect nearest to its own, and its stated version; None if that is unknown.
+        """Return the supported release of a dialect nearest to the repository's version, and that version; None if unknown.
 
         If all supported releases are later, it is its own release.
         """
@@ -121,7 +121,7 @@ class Checkout:
 
     @cached_property
     def own_parser(self) -> Path | None:
-        """Return the parser of its programs if it is not that of a supported MindSpeed-LLM.
+        """Return the name of the repository's own parser; None if it is that of a supported MindSpeed-LLM.
 
         MindSpeed-Core-MS has its own (branch ``br_master``), ModelLink and MindSpeed-LLM 1.0 an earlier one.
         """
@@ -140,11 +140,11 @@ class Checkout:
 
     @cached_property
     def arguments(self) -> Mapping[str, tuple[OwnArgument, ...]]:
-        """Return also those that the programs themselves or copied packages of the parser define."""
+        """Return the training arguments that the package, its programs and copied packages of the parser define."""
         return _group_arguments(self._parsers)
 
     def takes_value(self, name: str, value: str) -> bool:
-        """Return whether it lets an argument have a value; the argument may be defined elsewhere.
+        """Return whether an argument may have a value here; the argument itself may be defined elsewhere.
 
         ``add_parser_argument_choices_value`` of MindSpeed (2.0 to 26.1) adds a choice to any argument of the parser.
         """
@@ -156,13 +156,13 @@ class Checkout:
         )
 
     def registers_anew(self, name: str, release: str) -> bool:
-        """Return whether its package defines an argument that a release of it leaves to other packages."""
+        """Return whether the package itself defines an argument that this release leaves to other packages."""
         parts = {one.part for one in definitions(name, release)}
         return name in self.own_arguments and "MindSpeed-LLM" not in parts
 
     @cached_property
     def is_parser_known(self) -> bool:
-        """Return whether its parser is a release's own, or all packages that define it are here and can be read."""
+        """Return whether the parser is that of a release, or all packages that define it are here and can be read."""
         known = frozenset().union(*map(names, self.releases))
         if known.issuperset(self.arguments):
             return self.package != "mindspeed_llm" or bool(self.releases)

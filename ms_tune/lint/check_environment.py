@@ -20,7 +20,7 @@ _BOOLEANS = (*_ON, "False", "false")
 
 
 def dropped(context: CheckContext) -> Iterator[Violation]:
-    """Report an item without a colon, which MindSpore drops silently."""
+    """Report an item without a colon, which MindSpore ignores silently."""
     for name, item in _all_items(context):
         if item.key is None:
             fixed = re.sub(r"\s*=\s*", ":", item.text) if "=" in item.text else f"{item.text}:True"
@@ -122,7 +122,7 @@ def _is_tracked(found: Iterable[Item]) -> bool:
 
 
 def replaced(context: CheckContext) -> Iterator[Violation]:
-    """Report a variable with several settings that is set again: the first settings are lost."""
+    """Report a variable such as ``MS_ALLOC_CONF`` that is set again: the settings in its first value are lost."""
     for duplicate in context.source.duplicates:
         if duplicate.path[0] in KEYS:
             yield Violation(duplicate.path, span=duplicate.second, related_spans=((duplicate.first, "lost"),))

@@ -56,7 +56,7 @@ def misspelt_of_class(context: CheckContext) -> Iterator[Violation]:
 
 
 def unused(context: CheckContext) -> Iterator[Violation]:
-    """Report an unknown key that is not similar to a known one; ``former`` as above."""
+    """Report an unknown key that is not similar to a known one (option ``former`` as in :func:`misspelt`)."""
     for number, (path, known) in enumerate(_unknown(context)):
         if number == _REPORTED:
             return
@@ -82,7 +82,7 @@ def unexpected(context: CheckContext) -> Iterator[Violation]:
 
 
 def unexpected_anywhere(context: CheckContext) -> Iterator[Violation]:
-    """Report the same for the dynamic graph: all sections except the open ones accept no other keys."""
+    """Report unknown keys of the dynamic graph: its sections, except the open ones, accept no others."""
     free = load(f"keys_{context.dialect.value}")["open"]
     for section in sorted(by_section(context.dialect, context.version or None)):
         if list(section) not in free:

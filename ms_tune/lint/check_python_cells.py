@@ -118,7 +118,7 @@ def _methods(node: ast.ClassDef, name: str) -> Iterator[Function]:
 
 
 def _listed(cell: ast.ClassDef) -> frozenset[int] | None:
-    """Return the union of all lists that the cell may use; None if one of them is not a literal."""
+    """Return all argument indices that ``used_bprop_inputs`` of a cell may list; None if one of its lists is not a literal."""
     assigned = [node for node in ast.walk(cell) if isinstance(node, ast.Assign)]
     lists = [
         one.value for one in assigned for at in one.targets if isinstance(at, ast.Attribute) and at.attr == _LISTED

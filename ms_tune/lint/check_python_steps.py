@@ -99,7 +99,7 @@ def growing(context: CheckContext) -> Iterator[Violation]:
 
 
 def _emptied(node: ast.AST) -> Iterator[str]:
-    """Yield the lists that a statement creates, empties or shortens."""
+    """Yield the names of lists that a statement creates, empties or shortens."""
     if isinstance(node, (ast.Assign, ast.Delete)):
         for target in node.targets:
             yield ast.unparse(target.value if isinstance(target, ast.Subscript) else target)
@@ -254,7 +254,7 @@ def _is_small_literal(module: Module, node: ast.AST) -> bool:
 
 @lru_cache(maxsize=2)
 def _in_steps(module: Module) -> tuple[tuple[ast.expr | ast.stmt, ast.AST], ...]:
-    """Return every call and condition of each step in text order, with the loop or function that contains it."""
+    """Return the calls and conditions that run in every training step, each with the loop or function that contains it."""
     seen: dict[ast.expr | ast.stmt, ast.AST] = {}
     functions = () if is_graph_only(module) else step_functions(module)
     for root in (*step_loops(module), *functions):

@@ -103,7 +103,7 @@ def not_a_switch(context: CheckContext) -> Iterator[Violation]:
 
 
 def no_switch_of_model(context: CheckContext) -> Iterator[Violation]:
-    """Report the same for the fields of the model only."""
+    """Report a value that is not a switch in a model's field that must be one."""
     yield from map(Violation, find_oddities(context.job).get("field-switch", ()))
 
 

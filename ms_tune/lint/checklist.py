@@ -116,17 +116,17 @@ class Check:
 
     @cached_property
     def also(self) -> frozenset[str]:
-        """Return other checks whose findings its two examples cannot avoid."""
+        """Return the other checks that report something in the two examples of this one."""
         return frozenset(self.entry.get("also", ()))
 
     @property
     def remedy(self) -> str:
-        """Return where the job's remedy fixes an error of a check without a fix: ``anywhere``, at its ``place``, or ``never``."""
+        """Return where a remedy of the whole job may fix an error of the check: ``anywhere``, at its ``place`` or ``never``."""
         return str(self._row["remedy"])
 
     @cached_property
     def fixes(self) -> tuple[FixRule, ...]:
-        """Return the fixes of its findings; the first that matches a finding's message applies."""
+        """Return the rules for fixing its findings; the first one that matches a finding's message applies."""
         fixes = self.entry.get("fix", ())
         return tuple(map(_fix, (fixes,) if isinstance(fixes, dict) else fixes))
 

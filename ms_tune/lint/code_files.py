@@ -102,7 +102,7 @@ def _look_at(source: SourceFile, checks: tuple[Check, ...], dialect: Dialect, ve
 
 
 def _together(found: Iterable[Diagnostic], further: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
-    """Return all findings in text order; findings shared by two commands of a script appear once."""
+    """Return all findings in text order, each once: two commands of a script may have the same one."""
     every = {(one.id, one.location, str(one.message)): one for one in (*found, *further)}
     return tuple(sorted(every.values(), key=lambda finding: (finding.location.start, finding.id)))
 

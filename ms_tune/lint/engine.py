@@ -49,7 +49,7 @@ def lint(
 
 
 def job_of(source: SourceFile, dialect: Dialect, version: str) -> Job:
-    """Return the job of any source that was already read: a config, program arguments, variables, or Python code."""
+    """Return the job of a source that was already read: a config, program arguments, variables, or Python code."""
     if isinstance(source, CodeSource):
         job = Job(source, dialect=dialect, release=Release("", version))
         job.merged = job.source = source
@@ -88,7 +88,7 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
 
 
 def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) -> bool:
-    """Return whether a check applies to configs of a dialect, for a framework version, in a profile (None: no profile)."""
+    """Return whether a check applies to a dialect, a framework version and a profile (None: no profile)."""
     fits = check.opposite is None if profile is None else not check.profiles or profile in check.profiles
     return fits and dialect.value in check.dialect_names and matches(version, check.versions)
 
@@ -187,7 +187,7 @@ def _finding(check: Check, job: Job, violation: Violation) -> Diagnostic:
 
 @cache
 def _try(text: Text, params: frozenset[str]) -> None:
-    """Raise an error if a text needs a parameter that is missing, so that this shows as a crashed check and not when printing."""
+    """Render a finding's text, so that a missing parameter shows as a crashed check instead of a failed output."""
     for language in Language:
         Message("", dict.fromkeys(params, ""), text).say(language)
 

@@ -62,7 +62,7 @@ def find_refused(context: CheckContext, test: Mapping[str, Any]) -> Iterator[Vio
 def _violation(
     context: CheckContext, test: Mapping[str, Any], scope: Scope, path: KeyPath | None, message: str
 ) -> Violation:
-    """Return the violation of a case at its place: for network settings, the network's own setting, or else its section."""
+    """Return the violation at the place of a case: the network's own setting, or else its section."""
     names, at = test.get("names", ()), test.get("at", ())
     places = {name: place for name in (*at, *names) if (place := context.find_setting(name))}
     first = None

@@ -171,7 +171,7 @@ def apply_fixes(
 def _admitted(
     source: SourceFile, fixes: list[Fix], admits: Callable[[SourceFile, SourceFile, Sequence[Fix]], bool] | None
 ) -> list[Fix]:
-    """Return the fixes that do not make a config worse: all together if possible, else those that pass one by one."""
+    """Return the fixes that do not make a config worse: all of them if possible, else those that pass one by one."""
     after = _apply_fixes(source, fixes)
     if admits is None or after is None or admits(source, after, fixes):
         return fixes
@@ -208,7 +208,7 @@ def _choose(source: SourceFile, fixes: Iterable[Fix]) -> list[Fix]:
 
 
 def _together(source: SourceFile, fixes: Sequence[Fix]) -> bool:
-    """Return whether the edits of all fixes make exactly their changes, in one verification."""
+    """Return whether the edits of all fixes, applied at once, change exactly the values that the fixes name."""
     if isinstance(source, CodeSource):
         return source.proves(fixes)
     changes = [change for fix in fixes for change in fix.changes]
@@ -297,7 +297,7 @@ class Gate(Record):
 
 
 def _reading(job: Job, named: frozenset[str]) -> object:
-    """Return the model's fields except those that the fixes name, and each layer's settings if known; values without types."""
+    """Return how the framework reads the config: the fields that no fix names, and each layer's settings if known."""
     facts = job.model.facts
     names = {facts.field_names.get(name, name) for name in facts.fields}
     names -= {facts.field_names.get(name, name) for name in named}

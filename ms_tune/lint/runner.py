@@ -284,7 +284,7 @@ def is_code(path: Path) -> bool:
 def _load_config(
     path: Path, text: str | None, target: LintTarget, request: LintRequest, settings: ProjectSettings
 ) -> CheckedFile | Skipped:
-    """Return a config with its job; or the reason to skip it, if the user did not name it."""
+    """Return a config with its job, or the reason to skip a file that the user did not name."""
     job = request.job or Job(load_source(path) if text is None else parse_source(text, path))
     job.version = request.framework_version or settings.version
     notes = [_not_followed(path, *one) for one in job.follow_bases()]
@@ -354,7 +354,7 @@ def _choose_dialect(job: Job, named: Dialect | None, notes: list[Message], *, is
 def _load_code(
     path: Path | None, text: str | None, target: LintTarget, request: LintRequest, settings: ProjectSettings
 ) -> CheckedFile | Skipped:
-    """Return environment settings, a launch script or Python code likewise; without a path, the variables of this process."""
+    """Return environment settings (without a path: of this process), a script or Python code, or the reason to skip it."""
     from ms_tune.lint.code_files import load_code  # noqa: PLC0415 - slow imports
 
     if path is not None and target.named and request.model_config is not None:
@@ -367,7 +367,7 @@ def _load_code(
 
 
 def _leave_out(target: LintTarget, message: Message, hint: str, **params: str) -> Skipped:
-    """Return the reason to skip a file that has nothing to do with MindSpore."""
+    """Return the reason to skip a file that has nothing to do with MindSpore; an error if the user named it."""
     if not target.named:
         return Skipped(target.path, message)
     command = shell_line("ms-tune", "lint", str(target.path))

@@ -71,7 +71,7 @@ class Selection(Record):
         return fitting[-1] if fitting else rule.severity
 
     def and_then(self, other: Selection) -> Selection:
-        """Combine two selections. If the later one has ``select``, the earlier one's choice has no effect."""
+        """Combine two selections; a ``select`` of the later one replaces ``select`` and ``ignore`` of the earlier one."""
         return Selection(
             select=self.select if other.select is None else other.select,
             ignore=other.ignore if other.select is not None else self.ignore + other.ignore,

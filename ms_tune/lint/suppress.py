@@ -74,7 +74,7 @@ def _quoted(text: str) -> list[tuple[int, int]]:
 
 
 def _lines_followed(lines: Document) -> list[int]:
-    """Return for each line the first from it on that has more than a comment, else the one after the last."""
+    """Return, for each line, the first line from it on that is not only a comment; after the last one, the line after it."""
     followed = [len(lines.starts) + 1]
     for number in range(len(lines.starts), 0, -1):
         start, end = lines.starts[number - 1], lines.starts[number] if number < len(lines.starts) else None

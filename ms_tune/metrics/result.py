@@ -85,7 +85,7 @@ class Ranks:
 
 
 class Counted(Record):
-    """MFU and HFU by a convention of counting operations that was not chosen; None above the peak."""
+    """MFU and HFU by another convention of counting operations than the chosen one; None above the peak."""
 
     convention: Convention
     mfu: float | None

@@ -131,7 +131,7 @@ def _find_unsupported(job: Job, plan: LayerPlan, target: TargetDialect) -> dict[
 
 
 def _with_prediction_layers(job: Job, plan: LayerPlan) -> LayerPlan:
-    """Return the plan with its prediction layers (numbered in the dynamic graph), each set like the last layer."""
+    """Return the plan with prediction layers (which the dynamic graph numbers), each set like the last layer."""
     inputs = read.read_inputs(job)
     if inputs.legacy or inputs.reduced:
         return plan

@@ -115,7 +115,7 @@ def _report_stand_in(plan: LayerPlan, name: str, problems: list[Diagnostic]) -> 
 
 
 def _or_itself(side: Side) -> Side:
-    """Return a side where a pattern without a match returns itself, because the real model may have a match."""
+    """Return a side on which an unmatched pattern represents itself, because the real model may have a match."""
 
     def look(layer: int, pattern: str, modules: bool) -> Sequence[str]:  # noqa: FBT001 - a callback
         try:

@@ -113,7 +113,7 @@ def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int, a
 
 
 def find_identical_blocks(items: Items, order: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Return the field ``twin`` of a task whose blocks are ranked as in ``order``."""
+    """Return, for each block, the previous one in ``order`` with equal lifetime, size and alignment, or -1."""
     alike = np.stack((items.lives.lower, items.lives.upper, items.size, items.alignment), axis=1)[order].tolist()
     last: dict[tuple[int, ...], int] = {}
     twin = np.full(len(order), -1, np.int32)

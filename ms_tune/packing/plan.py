@@ -304,7 +304,7 @@ def _improve_order(items: Items, begun: NDArray[np.int32], engine: NumpyEngine, 
 
 
 def _fill_slots(items: Items, fit: GapFit) -> GapFit:
-    """Place the blocks that first fit had no time for above all others: each in a slot for its size, which later blocks use again."""
+    """Place the blocks that first fit had no time for, above all others: in slots of their size, which later ones reuse."""
     lives, size, alignment = items
     address = fit.address.copy()
     top, step = int((address + size)[address >= 0].max(initial=0)), int(alignment.max())

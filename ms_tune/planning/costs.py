@@ -65,7 +65,7 @@ class PassGraph:
         return ends
 
     def path_to(self, one: int, ends: NDArray[Any]) -> Iterator[int]:
-        """Yield a pass, then the one that it waits for longest, and so on back to the start of the step."""
+        """Yield a pass, the one that it waits for longest, and so on back to the start of the step."""
         nothing = len(self.kind)
         while one != nothing:
             yield one

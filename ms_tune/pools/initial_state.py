@@ -42,7 +42,7 @@ class Start(Record):
 
 
 def rewind_recording(device: DeviceTrace, settings: TorchSettings) -> Start:
-    """Return the allocator's state before the first event; RecordingError if the events contradict each other.
+    """Return the allocator's state before the first event; RecordingError if events contradict each other.
 
     Of blocks that were live at the start and freed later only the request is recorded, and not the unsplit
     remainder after it, which follows from the blocks after them.

@@ -160,7 +160,7 @@ class TorchReplay:
 
     @property
     def uncertain_bytes(self) -> int:
-        """Return by how many bytes the peak may be higher than in `used`: other sizes of blocks from before are as exact."""
+        """Return by how much the real peak may exceed `used`: sizes of blocks from before the recording are uncertain."""
         used = np.append(sum(self.start.live.values()), self.used)
         ends = np.zeros(len(used) + 1, np.int64)  # possible bytes by the place in `used` from which they are freed
         for freed, possible in self.start.uncertain:

@@ -46,7 +46,7 @@ class TorchSettings:
         return f"PYTORCH_{'NPU' if self.padding else 'CUDA'}_ALLOC_CONF"
 
     def round_request(self, size: int) -> int:
-        """Return the block size for a request, before any remainder that is too small to split off."""
+        """Return the size of the block for a request: rounded up to 512 bytes, or as the settings round."""
         padded = size + self.padding
         if self.roundup:
             power = min(max(padded.bit_length() - 1, _FIRST_POWER), _LAST_POWER - 1)

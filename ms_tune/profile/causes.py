@@ -106,7 +106,7 @@ def _queue_losses(queue: InputQueue, idle: float, times: RankTimes) -> Iterator[
 
 
 def _before_steps(events: ProfileEvents) -> Iterator[tuple[float, float]]:
-    """Yield the times from the begin of a step on the host to its first task, which no table counts as idle."""
+    """Yield the idle time from each step's beginning on the host to its first task, which no table includes."""
     busy = sorted([*events.overlap["compute"].start, *events.overlap["exposed"].start])
     for name, start in zip(events.host_names, events.host.start, strict=True):
         place = bisect_right(busy, start)
@@ -208,7 +208,7 @@ def _dispatch_losses(spans: Spans, times: RankTimes, *, small: bool = False) -> 
 
 
 def add_waiting(loss: Loss, times: RankTimes) -> Loss:
-    """Return a loss of the host that also saves the waiting of ranks whose hosts are equally late."""
+    """Return a host's loss, adding the waiting for other ranks: their hosts are late for the same reason."""
     waiting = times.times_us.get(QueueState.WAITING, 0.0) if _is_of_host(loss.cause) else 0.0
     return loss._replace(saves_us=loss.saves_us + waiting)
 
@@ -281,7 +281,7 @@ def choose_remedy(cause: str, framework: str) -> Message:
 def _late_losses(
     ranks: Sequence[RankTimes], collectives: Mapping[int | None, Mapping[str, float]]
 ) -> Iterator[tuple[RankTimes, Loss]]:
-    """Find the rank for which the others wait: it is the last in most of the waiting, and waits little itself."""
+    """Yield the loss of waiting for a late rank, which starts last in most collectives and waits little itself."""
     by_rank = {rank.rank: rank for rank in ranks if rank.rank is not None and rank.microseconds}
     shared: dict[str, dict[int, float]] = defaultdict(dict)
     for number, elapsed in collectives.items():
@@ -360,7 +360,7 @@ def link_losses(profile: RankProfile, times: RankTimes) -> Iterator[Loss]:
 
 
 def _judge_packets(packets: Sequence[Packets], *, hidden: bool) -> tuple[str, Sequence[Packets], float] | None:
-    """Return a cause, the packets that it slows down, and the usual speed in GB/s: the link's, or that of the others."""
+    """Return the cause of slow packets, these packets, and the usual speed in GB/s: the link's, or that of the others."""
     transport, time = packets[0].transport, sum(one.microseconds for one in packets)
     small = [one for one in packets if one.megabytes < limit("small_mb", transport)]
     unaligned = [one for one in packets if one not in small and not _is_aligned(one.megabytes)]

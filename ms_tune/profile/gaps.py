@@ -35,7 +35,7 @@ class Idle(Record):
 
     @property
     def linked_share(self) -> float:
-        """Return the share with a known cause."""
+        """Return the share of the idle time that has a known cause."""
         whole = self.host + self.dependency + self.unlinked
         return (self.host + self.dependency) / whole if whole else 1.0
 
@@ -53,14 +53,14 @@ def idle_times(events: ProfileEvents) -> Idle:
 
 
 def late_spans(events: ProfileEvents) -> Iterator[tuple[float, float, float | None]]:
-    """Yield starts and lengths of free times, with the part before the next launch; None if that is unknown."""
+    """Yield start and length of each free time, and the part of it before the next launch (None if unknown)."""
     for start, length in zip(events.overlap["free"].start, events.overlap["free"].length, strict=True):
         launch = _launch_time(events, start + length)
         yield start, length, None if launch is None else min(max(launch - start, 0.0), length)
 
 
 def in_point_to_point(events: ProfileEvents) -> float | None:
-    """Return the exposed communication in sends and receives, but in no collective, in microseconds; None without any."""
+    """Return the microseconds of exposed sends and receives outside all collectives; None without sends."""
     kinds: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for start, length, name in events.collectives:
         kinds[is_point_to_point(name)].append((start, start + length))

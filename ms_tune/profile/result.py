@@ -144,6 +144,6 @@ class ProfileReport(Record):
 
     @property
     def identity_error_us(self) -> float | None:
-        """Return the largest difference between a step and the sum of its parts; None if unknown."""
+        """Return the largest difference between a step's time and the sum of its parts; None if unknown."""
         errors = [rank.identity_error_us for rank in self.ranks if rank.identity_error_us is not None]
         return max(errors) if errors else None

@@ -31,7 +31,7 @@ _LOOK_AHEAD = 64 * 1024  # bytes
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn errors of the code within into TraceError: the file or folder cannot be opened, read or listed."""
+    """Convert errors of opening, reading or listing a file within a ``with`` block to TraceError."""
     try:
         yield
     except FileNotFoundError:
@@ -301,7 +301,7 @@ def find_lines(body: bytes, number: int, needles: Sequence[bytes]) -> Iterator[t
 
 
 def find_likely_lines(body: bytes, number: int, needles: Sequence[bytes]) -> Iterable[tuple[int, bytes, bool]]:
-    """Yield lines as bytes as in :func:`find_lines`, perhaps with others: all lines if many contain a word."""
+    """Yield lines as bytes like :func:`find_lines`, possibly also others: all lines if many contain a word."""
     found = _find_words(body[:_SAMPLE], needles, _SAMPLE // _MANY)
     if found is not None and len(body) > _SAMPLE:
         found = _find_words(body, needles, len(body) // _MANY)

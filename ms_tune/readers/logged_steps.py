@@ -119,7 +119,7 @@ class RankSteps:
                 column.extend(array(column.typecode, [0 if column.typecode == "q" else NOT_LOGGED]) * kept)
 
     def complete(self, columns: Mapping[str, Sequence[float]]) -> bool:
-        """Add the values of a further line to the last step; false if the step has one of them already."""
+        """Add the values of another line to the last step; return False if the step has one of them already."""
         if not self.number or self.number[-1] != self.last:
             return False
         columns = self._follow_clock(columns) if math.isnan(self.seconds[-1]) else columns

@@ -271,7 +271,7 @@ class _Requests:
 
 
 def take_pool(line: str, pools: dict[str, PoolState]) -> None:
-    """Process a line that may have the state of a memory pool."""
+    """Read the state of a memory pool from a line, if the line has one."""
     match = _POOL.search(line) if "mem pool info" in line or "The dynamic memory pool" in line else None
     if match is None:
         return

@@ -131,7 +131,7 @@ class Table:
 
 
 class Codes(dict[Value, int]):
-    """Codes of the values seen so far, in the order of their first use; a new value gets the next code."""
+    """The codes of values, assigned in the order of their first use."""
 
     def __missing__(self, value: Value) -> int:
         code = self[value] = len(self)

@@ -147,7 +147,7 @@ class StoredEvents:
         self._names: list[str] = []  # names of the events in `_device`
 
     def take(self, event: dict[str, Any]) -> None:
-        """Process an event."""
+        """Store an event if it is needed."""
         self.count += 1
         kind = classify_event(event)
         if kind is EventKind.METADATA:

@@ -48,7 +48,7 @@ _HEXADECIMAL = 16
 
 
 class TableCell(Record):
-    """The place of a number in a line."""
+    """Where a line contains a number: its column, the pattern in the cell, and the base."""
 
     column: str  # its column
     pattern: str | None = None  # a pattern with one group, which is the number; None for the whole cell

@@ -172,7 +172,7 @@ class _Bar:
         self._number = self._stride = 0
 
     def read_values(self) -> tuple[tuple[str, ...], tuple[bytes, ...]]:
-        """Return counter, total and clock of the step that is being logged; only a counter without a bar."""
+        """Return counter, total and clock of the progress bar for the current step; without a bar only the counter."""
         total, before = self._used
         if total not in self.seen or self.seen[total][0] == before:
             moved = [one for one in self.seen if one != total]
@@ -386,7 +386,7 @@ class _TrainingLogReader:
             place -= 1
 
     def place_batch(self) -> None:
-        """Add the rows that wait to their runs."""
+        """Add the rows read so far to the runs that they belong to."""
         kind, rows, lines, rates = self._kind, self._rows, self._lines, self._rates
         self._kind, self._rows, self._lines, self._rates = _NONE, [], [], {}
         if not rows:
@@ -570,7 +570,7 @@ class _TrainingLogReader:
                 self.runs[-1].remarks.append(Remark(kind, self._latest.last, line))
 
     def choose_forms(self) -> list[LoggedTraining]:
-        """Return the runs, each with the lines of the trainer that say most: of Hugging Face and DeepSpeed, say."""
+        """Return the runs, each with the lines of the trainer whose lines contain most values."""
         self._place_epoch(self._latest)
         for run in self.runs:
             run.gpu = self._gpu

@@ -100,7 +100,7 @@ class ReferenceJob(Record):
 
 
 def theory_of(job: ReferenceJob, rank: int) -> dict[str, int]:
-    """Return a rank's theoretical bytes by category (the names of :class:`ms_tune.enums.MemoryCategory`), if known."""
+    """Return a rank's theoretical bytes by category (names of :class:`ms_tune.enums.MemoryCategory`); empty if unknown."""
     groups, optimizer = rank_groups(job.config, job.data_parallel, rank), job.config.optimizer
     parts = optimizer.sharding is Sharding.PARAMETERS
     dense, experts = (groups.shards, groups.expert_shards) if parts else (groups.data, groups.expert_data)

@@ -24,7 +24,7 @@ Placed: TypeAlias = "tuple[int, int, StageLayer]"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The dialect's names of the sizes that must divide one another."""
+    """The dialect's names of sizes that must be divisible by one another."""
 
     tensor: str
     context: str

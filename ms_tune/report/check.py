@@ -156,7 +156,7 @@ def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> I
 
 
 def screen_lines(overview: Overview, console: Console) -> Iterator[str]:
-    """Yield the sentences about the job and its memory after the verdict, without findings and commands."""
+    """Yield the sentences about the job and its memory that follow the verdict, without findings and commands."""
     if overview.against is not None:
         yield _change_sentence(overview.against, console)
     yield _subject_text(overview, console)

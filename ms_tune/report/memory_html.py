@@ -278,12 +278,12 @@ def _pair_data(pair: RankComparison) -> dict[str, object]:
 
 
 def sum_bands(bands: Bands) -> dict[str, list[int]]:
-    """Return the curve of all categories together."""
+    """Return the curve of a rank's memory as the sum of all its categories."""
     return {"tick": bands.tick, "used": [sum(values) for values in zip(*bands.used.values(), strict=True)]}
 
 
 def job_html(report: JobReport, language: Language) -> str:
-    """Return the page of a job."""
+    """Return the memory page of a job's stages or of a command's ranks."""
     memory = report.memory
     if not report.stages:
         return report_html(memory, None, language)

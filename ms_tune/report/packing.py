@@ -156,7 +156,7 @@ def plan_file(report: PlanReport) -> str:
 
 
 def _script(torch: TorchPlan, plan: PackingPlan) -> dict[str, object]:
-    """Return sizes and places of each stream's requests in order, for an allocator that follows them."""
+    """Return, per stream, sizes and addresses in the order of requests, as the allocator of ``memory run`` needs them."""
     size, address = plan.problem.size, plan.address
     return {
         "padding": torch.padding,

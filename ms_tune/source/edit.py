@@ -126,7 +126,7 @@ def spell(value: object, old: str = "") -> str:
 
 
 class _EachForItself(yaml.SafeDumper):
-    """YAML dumper that writes a shared value out at each place instead of using anchors."""
+    """A YAML dumper that writes a shared value at each place where it is used, instead of anchors."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - PyYAML's signature
         return True
@@ -199,7 +199,7 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _place(source: SourceFile, path: KeyPath) -> Position:
-    """Return the position of a key path; refuse it unless its own key and value are next to each other."""
+    """Return the position of a key path; raise EditRefusedError unless its key and value are next to each other."""
     position = source.position(path)
     if position is None:
         _refuse("no-such-place")

@@ -164,7 +164,7 @@ class SourceFile:
         return ConfigError(message, hint, path=self.path, line=span.line, column=span.column)
 
     def find_file(self, path: KeyPath) -> SourceFile:
-        """Return the file that contains a key path: this one or one that it is based on."""
+        """Return the file that sets a key path: this one, or one that it is based on."""
         return next((one for one in (self, *self.others) if one.position(path) is not None), self)
 
     def positions(self) -> Iterator[tuple[KeyPath, Position]]:

@@ -126,7 +126,7 @@ class Verdict(Record):
         return _SEVERITY.index(self.outcome)
 
     def is_good(self, *, allow_tight: bool) -> bool:
-        """Return whether the job can be started."""
+        """Return whether the job fits, so that it can be started."""
         return self.outcome is Fit.FITS or (allow_tight and self.outcome is Fit.TIGHT)
 
     @property
@@ -154,7 +154,7 @@ class Verdict(Record):
 
     @property
     def grounds(self) -> tuple[Message, ...]:
-        """Return the evidence in sentences: need, reserve and limit."""
+        """Return the evidence for the verdict in sentences: need, reserve and limit."""
         found = []
         if self.need is not None:
             sizes = {"peak": short_gib(self.need.peak_bytes), "footprint": short_gib(self.need.footprint_bytes)}

@@ -189,7 +189,7 @@ class TestRuns:
         good.write_text(losses(["2.5"] * 40), "utf-8")
         bad.write_text(losses(["2.5"] * 30 + ["nan"] * 10), "utf-8")
         assert main(["metrics", str(good), "--baseline", str(bad)]) == 1
-        assert "means nothing: bad.log is broken" in capsys.readouterr().out
+        assert "not meaningful: bad.log is broken" in capsys.readouterr().out
         assert main(["metrics", str(bad), "--json"]) == 1
         (run,) = json.loads(capsys.readouterr().out)["runs"]
         assert run["health"] == {"state": "broken", "findings": ["nan-loss"]}

@@ -8,7 +8,7 @@ from ms_tune.facts.query import served
 
 
 def release_of(data: dict[str, object]) -> str:
-    """Return the newest generation that takes all keys and targets, or else most of them."""
+    """Return the newest generation that knows all keys and targets of a config; otherwise the one that knows most."""
 
     def count_unknown(generation: str) -> int:
         keys = sum(key is None for _, key, _ in walk_fields(data, tables_of(generation)))

@@ -120,7 +120,7 @@ def find_refused_values(context: CheckContext) -> Iterator[Violation]:
 
 
 def refuse_value(key: Key, value: Any) -> tuple[str, str] | None:  # noqa: ANN401 - of any type
-    """Return the kind of a refusal (``type``, ``choice``, ``bound``) and the loader's reason; None if it takes the value."""
+    """Return the kind of a refusal (``type``, ``choice``, ``bound``) and the loader's reason; None if it accepts the value."""
     if isinstance(value, bool) and any(word in key.choices for word in _SWITCHES[value]):
         return None  # turned back into the word
     if key.types and not _has_type(value, key.types):

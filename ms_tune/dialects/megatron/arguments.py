@@ -53,7 +53,7 @@ class ProgramArguments:
 
     @property
     def open(self) -> bool:
-        """Return whether unknown words may contain further arguments."""
+        """Return whether words whose value is unknown may contain further arguments."""
         return bool(self.hidden)
 
     def last(self, dest: str) -> CliArgument | None:
@@ -61,7 +61,7 @@ class ProgramArguments:
         return self.last_of(*names_by_dest(self.release).get(dest, ()))
 
     def last_of(self, *names: str) -> CliArgument | None:
-        """Return the last argument with one of the names."""
+        """Return the last given argument that has one of these names."""
         return next((one for one in reversed(self.items) if one.name in names), None)
 
     def value(self, dest: str) -> object:

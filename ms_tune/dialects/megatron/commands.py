@@ -108,7 +108,7 @@ class LaunchSource(CodeSource):
         return fix
 
     def _with(self, changes: tuple[ArgumentChange, ...], *, safe: bool) -> Fix | Message:
-        """Return the fix that applies the changes one after the other, or the reason why it is impossible."""
+        """Return the fix that makes several changes one after the other, or the reason why it is impossible."""
         script, words = self.launches, []
         try:
             for change in changes:

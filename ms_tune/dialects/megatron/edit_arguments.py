@@ -202,7 +202,7 @@ def _proved(  # noqa: PLR0913, PLR0917 - before, after and the change
 
 
 def _same_change(was: tuple[str, tuple[str, ...]], before: _Values, after: _Values, change: ArgumentChange) -> bool:
-    """Return whether another program that shares the words has exactly the same change."""
+    """Return whether another program whose command uses the same words has exactly the same change."""
     places = [at for at, one in enumerate(before[1:]) if one == was]
     ways = (ArgumentChange(at, change.name, change.values, change.new) for at in places)
     return any(_expected(before, way) == after for way in ways)

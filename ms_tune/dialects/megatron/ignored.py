@@ -90,7 +90,7 @@ def find_words_for_no(context: CheckContext) -> Iterator[Violation]:
 
 
 def find_overridden_options(context: CheckContext) -> Iterator[Violation]:
-    """Report options that the framework always overrides; a row has the first release, the first without, and the value."""
+    """Report options that the framework overrides (``settings``: option, first release, first without, value, message)."""
     _, command = read_command(context)
     settings = context.options["settings"]
     for dest, since, until, kept, message in settings if isinstance(settings, list) else []:

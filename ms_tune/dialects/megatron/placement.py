@@ -114,7 +114,7 @@ class MegatronInputs:
     checked_settings: Mapping[str, object] | None = None  # further settings for compatibility checks, by destination
 
     def checked(self, dest: str) -> object:
-        """Return a setting used only for compatibility checks; None if it is not given."""
+        """Return an argument that is read only for compatibility checks; None if it is not given."""
         return (self.checked_settings or {}).get(dest)
 
 
@@ -276,7 +276,7 @@ def _number_uneven(inputs: MegatronInputs, chunks: int | None, stage: int, chunk
 
 
 def has_experts(inputs: MegatronInputs, number: int) -> bool:
-    """Return whether a layer has experts, by the number with which it is looked up.
+    """Return whether the layer with this number has experts.
 
     ``_transformer_block_build_layers`` of MindSpeed-LLM uses the frequency only if the first layers are dense.
     """

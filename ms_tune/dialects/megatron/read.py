@@ -133,7 +133,7 @@ _ONLY_BUILT = (OVERLAPS, "spec")
 
 
 def inputs_of(command: ProgramArguments, *, without: Collection[str] = ()) -> MegatronInputs:
-    """Return a program's layer arguments as if some options were not given; without ``_ONLY_BUILT`` for validation only."""
+    """Return a program's layer arguments; those in ``without`` are not checked for being supported."""
     reader = ArgumentReader(command)
     for dest in NOT_SERVED:
         if reader.is_set(dest) and dest not in without:

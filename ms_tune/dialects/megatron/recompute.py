@@ -99,7 +99,7 @@ def _parts(inputs: MegatronInputs, final: FinalArguments, cell: StageChunk, inde
 def _ahead(
     inputs: MegatronInputs, final: FinalArguments, cells: Sequence[StageChunk], layers: Sequence[LayerSpec]
 ) -> list[LayerSpec]:
-    """Return the multi-token prediction layers: after all others, each with the number of its cell's first layer.
+    """Return the multi-token prediction layers, which follow all others and recompute the parts of their cell's first layer.
 
     Never fully recomputed: their block has no ``_checkpointed_forward``.
     """
@@ -148,7 +148,7 @@ _OF_MODULE = {
 
 
 def in_full(inputs: MegatronInputs, final: FinalArguments, cell: StageChunk) -> list[int | None]:
-    """Return the recomputation group of each layer of a cell; None for a layer that is not recomputed."""
+    """Return, for each layer of a cell, the group of layers that are recomputed together; None if it is not recomputed."""
     nothing: list[int | None] = [None] * cell.count
     if final.granularity != "full":
         return nothing

@@ -216,7 +216,7 @@ def _in_bubble(
 
 
 def _aligned(inputs: MegatronInputs, name: str) -> None:
-    """Check that all stages reduce gradients at once."""
+    """Check that all stages reduce their gradients at the same time."""
     require(inputs.release == "2.2" or inputs.checked("align_grad_reduce") is not False, "bubble-align", name=name)
 
 

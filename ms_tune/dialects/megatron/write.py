@@ -297,7 +297,7 @@ def canonical(inputs: MegatronInputs) -> Mapping[str, object]:
 
 
 def same_layers(one: LayerPlan, other: LayerPlan) -> bool:
-    """Return whether two plans place and recompute every layer identically."""
+    """Return whether two plans place and recompute every layer in the same way."""
     return other.failure is None and (one.placement, one.layers) == (other.placement, other.layers)
 
 
@@ -312,7 +312,7 @@ def _tried(
 
 
 def _clamped(inputs: MegatronInputs, field: str, plan: LayerPlan, found: dict[str, object]) -> MegatronInputs:
-    """Reduce a number of layers to the smallest with the same effect; remove it if it has none."""
+    """Reduce a number of layers to the smallest value with the same effect; remove it if it has no effect."""
     number = getattr(inputs, field)
     if number is None:
         return inputs
@@ -330,7 +330,7 @@ def _clamped(inputs: MegatronInputs, field: str, plan: LayerPlan, found: dict[st
 
 
 def _needless(inputs: MegatronInputs, field: str) -> bool:
-    """Return whether the setting that a number limits is off (without a limit it applies to all layers)."""
+    """Return whether a limit on the number of layers has no effect because the recomputation that it limits is off."""
     if field == "number":
         return inputs.granularity != "full"
     return not (inputs.activation if field == "activation_layers" else inputs.norm)

@@ -249,7 +249,7 @@ def _anywhere(model: LayerModel, pattern: str, *, matches_cells: bool) -> str:
 
 
 def _finds(tree: Tree, pattern: str, *, matches_cells: bool) -> tuple[str, ...]:
-    """Return the paths in a layer that a pattern matches and affects."""
+    """Return the paths in a layer that a pattern matches and whose recomputation or swap it changes."""
     try:
         found = find(tree, pattern, matches_cells=matches_cells)
     except re.error:

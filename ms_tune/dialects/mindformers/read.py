@@ -253,7 +253,7 @@ def jit_level(source: SourceFile) -> object:
 
 
 def passes_over(source: SourceFile, path: KeyPath) -> bool:
-    """Return whether any empty value (``[]``, ``0``, ``''``) counts as a missing section.
+    """Return whether the framework treats any empty value (``[]``, ``0``, ``''``) as a missing section.
 
     Templates refuse anything but a mapping (``ConfigTemplate`` of ``tools/register/template.py``), but only training
     templates have the recompute and swap sections, and the mode may be set on the command line. For values that the

@@ -20,7 +20,7 @@ _PLAIN_DOT = re.compile(r"(?<=\w)\.(?=\w)")
 
 
 def too_long(context: CheckContext) -> Iterator[Violation]:
-    """Report lists with more numbers than pipeline stages.
+    """Report lists that are longer than the number of pipeline stages.
 
     ``check_rules._rule_recompute`` refuses a plain value; inside a dict ``LayerSetting`` fails with an
     IndexError (MindFormers 1.7 to 2.1).
@@ -240,7 +240,7 @@ def _matches_segment(segment: str, name: str) -> bool:
 
 
 def _place_of(context: CheckContext, pattern: str) -> KeyPath:
-    """Return the first setting that contains a pattern."""
+    """Return the key path of the first setting that contains a pattern."""
     for key in KEYS[1:]:
         value = context.get(f"{_RECOMPUTE}.{key}")
         if isinstance(value, dict) and pattern in value:
@@ -292,7 +292,7 @@ def swap_for_recompute(context: CheckContext) -> Iterator[Violation]:
 
 
 def _leads(pattern: str, path: str) -> bool:
-    """Return whether a pattern matches a cell or one of its parents."""
+    """Return whether a pattern matches a cell or one of the cells that contain it."""
     parts, names = pattern.split(r"\."), path.split(".")
     return len(parts) <= len(names) and all(map(_matches_segment, parts, names))
 
@@ -302,7 +302,7 @@ def _params(problem: Diagnostic) -> dict[str, str]:
 
 
 def _blamed(context: CheckContext, text: str) -> KeyPath:
-    """Return the value that the framework's text quotes, otherwise the first that is not a Boolean."""
+    """Return the key whose value the framework's error quotes, otherwise the first one whose value is not a Boolean."""
     given = [key for key in KEYS if not isinstance(context.get(f"{_RECOMPUTE}.{key}", default=False), bool)]
     quoted = [key for key in given if str(context.get(f"{_RECOMPUTE}.{key}")) in text]
     key = next(iter((*quoted, *given)), None)

@@ -28,7 +28,7 @@ def _section(context: CheckContext) -> tuple[str, ...]:
 
 
 def decided(context: CheckContext) -> Iterator[Violation]:
-    """Report settings that the network sets itself, so that the config's value is ignored."""
+    """Report settings that the network sets itself and whose value in the config is ignored."""
     model = context.model
     mode, section = "static" if context.dialect is Dialect.MINDFORMERS else "dynamic", _section(context)
     network = facts_of(model.release, architecture=model.architecture)
@@ -65,7 +65,7 @@ def conflicting(context: CheckContext) -> Iterator[Violation]:
 
 
 def dense_and_frequency(context: CheckContext) -> Iterator[Violation]:
-    """Report leading dense layers that contradict the frequency of expert layers."""
+    """Report a number of leading dense layers that contradicts the frequency of layers with experts."""
     model = context.model
     dense, frequency, layers = model.number("first_k_dense_replace"), model.value("moe_layer_freq"), model.layers
     if not dense or dense < 0:
@@ -125,7 +125,7 @@ def untrained(context: CheckContext) -> Iterator[Violation]:
 
 
 def unnamed(context: CheckContext) -> Iterator[Violation]:
-    """Report a model with settings but without a network name."""
+    """Report a model that has settings but does not name its network."""
     kind = context.source.get((*_MODEL, "model_type"))
     usual = facts_of(context.version, kind=str(kind)).architectures
     elsewhere = context.get("model.pretrained_model_dir") or context.get("pretrained_model_dir")
@@ -235,7 +235,7 @@ def too_few(context: CheckContext) -> Iterator[Violation]:
 
 
 def _readings(context: CheckContext, inputs: RecomputeInputs) -> list[RecomputeInputs]:
-    """Return the readings of the config by different models: a finding must be true for all of them.
+    """Return the inputs as a legacy model may count its layers, also with prediction layers: a finding must be true for all.
 
     Empty for implausible counts, which would need too much memory.
     """

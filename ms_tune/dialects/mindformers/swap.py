@@ -311,7 +311,7 @@ def _first(layer: int, entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any
 
 
 def check_prefetch(prefetch: object, owner: str = "Cell") -> None:
-    """Raise the exception of ``offload`` for an invalid prefetch."""
+    """Raise the error that MindSpore's ``Cell.offload`` raises for an invalid prefetch."""
     if isinstance(prefetch, str):
         if prefetch != "Auto":
             stop(

@@ -47,7 +47,7 @@ class PynativeInputs(Record):
     comm_known: bool = True
 
     def copied(self) -> PynativeInputs:
-        """Return a copy with its own lists, because the framework modifies those of the config."""
+        """Return a copy with its own lists: the framework changes the lists of its config in place."""
         lists = ("full_layers", "select_module", "exclude_op", "comm_module", "layer_swap", "op_swap")
         return self._replace(**{key: copy.deepcopy(getattr(self, key)) for key in lists})
 

@@ -100,7 +100,7 @@ def plan_layers(job: JobView) -> LayerPlan:
 
 
 def unplaced(job: JobView) -> LayerPlan:
-    """Return the plan for a single stage; errors are those of :func:`plan_layers`.
+    """Return the plan of the same layers on a single stage; errors are those of :func:`plan_layers`.
 
     Failures of the configured placement are ignored.
     """

@@ -39,7 +39,7 @@ def find_ignored(inputs: MindSpeedInputs, plans: Mapping[tuple[int, int], CellPl
 
 
 def _find_model_problems(inputs: MindSpeedInputs) -> Iterator[Diagnostic]:
-    """Report settings of ``model_config``, in addition to the lists of ``parallel_config`` or alone."""
+    """Report recompute settings of ``model_config`` that are ignored, incomplete, or added to other lists."""
     full = inputs.granularity == "full"
     if inputs.recompute_config is not None:
         if inputs.granularity == "selective":
@@ -102,7 +102,7 @@ def _table(context: CheckContext, option: str) -> dict[str, str]:
 
 
 def trains_in_half(context: CheckContext) -> bool:
-    """Return whether the training computes in float16, which is the only case with loss scaling."""
+    """Return whether the training computes in float16; only then is the loss scaled."""
     if context.get("training_config.bf16") is True:
         return False
     return context.get("training_config.fp16") is True or context.get("model_config.compute_dtype") == "float16"

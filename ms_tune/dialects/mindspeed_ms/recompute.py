@@ -153,7 +153,7 @@ class CellRecompute:
             stop("AttributeError", "The 'MoELayer' object has no attribute 'act_func'.")
 
     def _listed(self, chunk: int, stage: int, count: int, log: list[str]) -> tuple[int, int, int]:
-        """Return the lists' counts for a cell (``_get_recompute_nums``), with the framework's checks and log line."""
+        """Return how many layers of a cell the lists recompute (``_get_recompute_nums``); log and check as it does."""
         inputs = self._inputs
         if self._kinds is None:
             try:

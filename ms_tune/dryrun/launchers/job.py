@@ -75,7 +75,7 @@ class LaunchedJob:
 
     @property
     def untold(self) -> tuple[str, ...]:
-        """Return the options of its program with which simulation is not known to work."""
+        """Return the options of its program that were never tried in simulation."""
         given = {word.partition("=")[0] for word in self.arguments}
         return tuple(option for option in load("launchers")["megatron"]["untold"] if option in given)
 

@@ -181,7 +181,7 @@ class StageSizes:
 
 
 def sizes_of(arguments: Sequence[str], stage: int, wanted: int | str | None) -> StageSizes:
-    """Return a stage's runs with at least ``wanted`` layers: ``auto`` is the fewest that can derive the whole, None all."""
+    """Return the runs of a stage, each with at least ``wanted`` layers: ``auto`` for the fewest that suffice, None for all."""
     words = OptionWords(arguments)
     try:
         layout = layout_of(words)
@@ -273,7 +273,7 @@ def _with_values(words: OptionWords, values: Mapping[str, object]) -> OptionWord
 
 
 def worst_of(arguments: Sequence[str], stages: int) -> tuple[int, ...]:
-    """Return the stages that no other stage exceeds; all if the arguments are not supported."""
+    """Return the stages that may need the most memory; all stages if the arguments are not supported."""
     words = OptionWords(arguments)
     with contextlib.suppress(UsageError, IndexError):
         layout = layout_of(words)

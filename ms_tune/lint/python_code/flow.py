@@ -27,7 +27,7 @@ _ROUNDS = 5  # the most levels of functions that call functions
 
 @lru_cache(maxsize=2)
 def stepping(module: Module) -> frozenset[Function]:
-    """Return the functions and methods of a file that compute gradients or update weights, directly or through others."""
+    """Return the functions and methods of a file that take training steps, directly or through others."""
     makers = gradient_makers(module)
     functions = [node for node in module.functions if not node.name.startswith("__") or node.name == "__call__"]
     inside = {one: [node for node in module.below(one) if isinstance(node, ast.Call)] for one in functions}

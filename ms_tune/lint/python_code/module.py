@@ -174,7 +174,7 @@ class Module:
         return tuple((node, self.name(node.func)) for node in found)
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """Yield the ancestors of a node, innermost first."""
+        """Yield the nodes that contain a node, innermost first."""
         while node in self.parents:
             node = self.parents[node]
             yield node
@@ -189,7 +189,7 @@ class Module:
 
     @cached_property
     def bound(self) -> dict[str, set[str]]:
-        """Return the bindings of each name, anywhere in the file: the full names it is imported as, or an empty text."""
+        """Return, for each name in the file, the full names under which it is imported, or an empty text for other bindings."""
         found: dict[str, set[str]] = {}
         for node in self.of(*_BINDING):
             for name, full in _bindings(node):

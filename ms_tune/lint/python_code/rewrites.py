@@ -75,7 +75,7 @@ def _flip(module: Module, violation: Violation) -> Rewritten:
 
 
 def _accepted(module: Module, violation: Violation) -> Rewritten:
-    """Convert the intended value to the type that the call accepts."""
+    """Replace a switch by a value of the type that the call accepts."""
     value = _argument(module, violation)
     word = str(value.value).strip().lower()
     on = word in ("true", "on", "1")
@@ -286,7 +286,7 @@ class _Swapper:
         return self._used == self._words.keys()
 
     def _parts(self, nodes: Iterable[object], *, swapped: bool) -> Iterator[tuple[object, bool]]:
-        """Yield the content of a field after the swaps, each part with whether it must not be swapped again."""
+        """Yield the nodes of a field after the swaps, each with whether it is new and must not be swapped again."""
         for node in nodes:
             key = (type(node).__name__, _place(node)) if not swapped and type(node) in self._kinds else None
             words = self._words.get(key) if key is not None else None
@@ -305,7 +305,7 @@ class _Swapper:
 def _pair(
     parts: Sequence[tuple[object, bool]], against: Sequence[Any], waiting: list[tuple[ast.AST, ast.AST, bool]]
 ) -> bool:
-    """Add corresponding parts to the list to compare; return whether no difference was found yet."""
+    """Append corresponding nodes to the list of those to compare; return False at a difference."""
     if len(parts) != len(against):
         return False
     for (part, swapped), opposite in zip(parts, against, strict=True):

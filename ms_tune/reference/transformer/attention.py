@@ -58,7 +58,7 @@ class SelfAttention(nn.Cell):
         return self.linear_proj(self.core_attention(query, key, value, tables.mask))
 
     def parted(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values, which ``heads_first`` stores by group (``pynative/transformers/attention.py``)."""
+        """Split the projection's output into queries, keys and values; with ``heads_first`` they are stored by group."""
         parts = self.split
         if self.by_group:
             parts = (self.heads // self.groups * self.size, self.size, self.size)
@@ -67,7 +67,7 @@ class SelfAttention(nn.Cell):
         return query, key, value
 
     def positioned(self, x: Tensor, heads: int, norm: nn.Cell | None, tables: Tables) -> Tensor:
-        """Return the heads with their positions, normalised if the model does that: ``(s, b, heads, d)``."""
+        """Apply normalisation, if the model has it, and rotary positions to heads: ``(s, b, heads, d)``."""
         x = x.reshape(*x.shape[:2], heads, self.size)
         if norm is not None:
             x = norm(x)
@@ -143,7 +143,7 @@ class Rotary(nn.Cell):
         return mint.cat((self.turn(first, tables), rest), dim=-1)
 
     def turn(self, x: Tensor, tables: Tables) -> Tensor:
-        """Rotate all of each head, in the number format for positions."""
+        """Apply rotary positions to the whole of each head, in the number format for positions."""
         given, cos, sin = x.dtype, tables.cos, tables.sin
         if self.own:  # `ApplyRotaryPosEmb` of pynative/base_models/common/embeddings/rope_utils.py, 2.0
             cos, sin = cast_to(mint.cos(cos), self.dtype), cast_to(mint.sin(sin), self.dtype)
@@ -304,7 +304,7 @@ class LatentSelfAttention(nn.Cell):
         return queries, mint.cat((plain_key, position), dim=-1), value
 
     def pieces(self, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
-        """Return the parts of the last axis: views, or copies."""
+        """Split the last axis into views, or copies of them."""
         return tuple(copy_if_view(part, wanted=self.all_heads) for part in mint.split(x, sizes, dim=-1))
 
 

@@ -87,7 +87,7 @@ class Bucket:
         self._sent.clear()
 
     def gathered(self) -> Tensor:
-        """Gather the new values of all its weights, of which every rank has a part (``distrib_optimizer.py``).
+        """Gather the new values of all weights of the bucket from the ranks that have parts of them (``distrib_optimizer.py``).
 
         Uses as many elements as the bucket has, in addition to the weights themselves.
         """
@@ -152,7 +152,7 @@ class GradientBuffers:
         return hook
 
     def of(self, weight: Parameter, size: int) -> Tensor:
-        """Return the first elements of a weight's gradient."""
+        """Return the first ``size`` elements of a weight's gradient in its buffer."""
         flat, start = self._views[id(weight)]
         return flat[start : start + size]
 

@@ -203,7 +203,7 @@ class MixtureOfExperts(nn.Cell):
         return min(rows, capacity * experts.routed)
 
     def routed(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """Sort tokens by expert, exchange them by all-to-all, sort them there by expert, apply the experts, and reverse it."""
+        """Route tokens: sort by expert, exchange by all-to-all, sort by expert there, apply the experts, and reverse it all."""
         if self.group.size == 1 and not self.settings.fused_order:
             return self.ordered(tokens, chosen, weights)
         if self.group.size > 1 and not self.legacy:
@@ -224,7 +224,7 @@ class MixtureOfExperts(nn.Cell):
         return ops.moe_token_unpermute(rows, order, weights)
 
     def ordered(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """Compute the same on one rank, operator by operator (``pynative/transformers/moe/experts.py``, 2.1)."""
+        """Route tokens on a single rank, operator by operator (``pynative/transformers/moe/experts.py``, 2.1)."""
         per_token = self.settings.per_token
         order = mint.argsort(chosen.reshape(-1).astype(mindspore.float32), stable=True)
         rows = self.apply_experts(tokens[mint.floor_divide(order, per_token)])
@@ -234,7 +234,7 @@ class MixtureOfExperts(nn.Cell):
         return mint.sum(back.reshape(-1, per_token, tokens.shape[-1]), dim=1)
 
     def spread(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
-        """Compute the same as in MindFormers' dynamic graph (``pynative/distributed/expert_parallel.py``, 2.1).
+        """Route tokens as MindFormers' dynamic graph does (``pynative/distributed/expert_parallel.py``, 2.1).
 
         A row of zeros per expert is placed before the tokens, so that every expert gets at least one
         (``expert_parallel_use_safe_tokens``, on by default).

@@ -70,7 +70,7 @@ class _LogProbabilities(_Function):
 
 
 class _Picked(_Function):
-    """The loss of every token; its backward pass computes the gradient of both operations (``_NLLLoss`` there)."""
+    """The loss of every token; its backward pass computes the gradient of log-softmax and selection (``_NLLLoss`` there)."""
 
     @staticmethod
     def forward(ctx: Saved, negated: Tensor, labels: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ class Embedding(nn.Cell):
         return scatter(x, self.group) if self.sequence else x
 
     def embed_legacy(self, tokens: Tensor) -> Tensor:
-        """Do the same, keeping all that ``legacy/model/language_model.py`` keeps until the backward pass."""
+        """Embed tokens, keeping all that ``legacy/model/language_model.py`` keeps until the backward pass."""
         x = mint.nn.functional.embedding(tokens, self.weight) if self.group.size == 1 else self.embed_local(tokens)
         x = reduce(x, self.group, keeps=True)
         if self.positions is not None:
@@ -195,13 +195,13 @@ class Embedding(nn.Cell):
         return cast_to(x, self.dtype)
 
     def looked_up(self, tokens: Tensor) -> Tensor:
-        """Look up rows of the weight by their index or, in MindFormers 2.0, element by element (``vocab_embedding.py``)."""
+        """Look up a row per token: by its index or, in MindFormers 2.0, element by element (``vocab_embedding.py``)."""
         if not self.tiled:
             return mint.nn.functional.embedding(tokens, self.weight)
         return mint.gather(self.weight, 0, self.repeated(tokens)).reshape(*tokens.shape, -1)
 
     def repeated(self, tokens: Tensor) -> Tensor:
-        """Return the token's index for every element of its row: ``(s b, h)``, without a gradient."""
+        """Repeat the token's index for every element of its row: ``(s b, h)``, without a gradient."""
         return mint.tile(ops.stop_gradient(tokens).reshape(-1, 1), (1, self.weight.shape[1]))
 
     def gathered_words(self, tokens: Tensor) -> Tensor:
@@ -256,7 +256,7 @@ class TransformerLayer(nn.Cell):
         return x + (y if self.post_mlp_layernorm is None else self.post_mlp_layernorm(y))
 
     def entering(self, x: Tensor) -> Tensor:
-        """Return the input of a block: gathered or as it is."""
+        """Return the input of a block: gathered over the ranks if the block needs the whole sequence."""
         return x if self.door is None else gather(x, self.door)
 
 
@@ -316,7 +316,7 @@ class OutputLayer(nn.Cell):
         return mint.mean(_SplitByOperators.apply(rows, labels, self.group))
 
     def by_embedding(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Return the logits by the weight of the word embedding."""
+        """Compute the logits with the weight of the word embedding (tied weights)."""
         given = x.dtype
         if self.keeps and not self.sequence:
             x = share_gradient(x, self.group, keeps=True)

@@ -41,7 +41,7 @@ def make_adamw(weights: Sequence[Parameter], config: TrainingConfig) -> AdamW | 
 
 
 def clone_narrow(weights: Sequence[Parameter]) -> list[Tensor]:
-    """Return copies of the weights that are narrower than float32; they are unused but never freed.
+    """Return copies of weights that are narrower than float32; the framework never uses or frees them.
 
     ``_init_main_params`` of MindFormers 2.0 (pynative/optimizer/adamw.py) makes its float32 copies from ``clone()``, and
     MindSpore keeps a reference to the cloned tensor (``cloned_obj``); 2.1 does not.

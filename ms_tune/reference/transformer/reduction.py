@@ -73,7 +73,7 @@ class ShardedWeight:
 
     @property
     def waits(self) -> bool:
-        """Return whether there is a gradient that is not reduced yet."""
+        """Return whether the weight has a gradient that is not reduced yet."""
         return self.total is not None or self.pending is not None
 
     def source(self) -> Tensor:
@@ -93,7 +93,7 @@ class ShardedWeight:
         self.pending = None
 
     def take(self, reduced: Tensor) -> None:
-        """Add this rank's part of a gradient to that of the step, and free the whole one."""
+        """Add this rank's part of a reduced gradient to the sum of the step, and free the whole gradient."""
         if self.gradient is None:
             self.gradient = reduced
         else:

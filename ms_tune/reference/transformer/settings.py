@@ -49,7 +49,7 @@ class NetworkSettings:
 
     @property
     def inside(self) -> NetworkSettings:
-        """Return the settings inside a block that has gathered the sequence for all of its projections."""
+        """Return the settings inside a block that gathers the sequence once for all of its projections."""
         config = self.config
         return replace(self, config=config._replace(parallelism=config.parallelism._replace(sequence=False)))
 

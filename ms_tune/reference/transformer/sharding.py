@@ -69,11 +69,11 @@ class Parts:
         return [cell for cell in cells if cell is not None]
 
     def stays_gathered(self, cell: nn.Cell) -> bool:
-        """Return whether its weights are whole from the start of the forward pass to the end of the backward pass."""
+        """Return whether the weights stay whole from the start of the forward pass to the end of the backward pass."""
         return (cell is self.output and bool(self.predictions)) or (cell is self.embedding and self.tied)
 
     def following(self) -> dict[int, list[nn.Cell]]:
-        """Return the cells that each cell prefetches in the forward pass, by its id."""
+        """Return, by the id of a cell, the cells that it prefetches in the forward pass."""
         chain = self._chain()
         ahead = {id(one): [other] for one, other in pairwise(chain)}
         if chain and not self.predictions:
@@ -83,7 +83,7 @@ class Parts:
         return ahead
 
     def previous(self) -> dict[int, list[nn.Cell]]:
-        """Return the cells that each cell prefetches in the backward pass, by its id."""
+        """Return, by the id of a cell, the cells that it prefetches in the backward pass."""
         chain = self._chain()
         ahead = {id(other): [one] for one, other in pairwise(chain)}
         if chain and self.embedding is not None:

@@ -212,7 +212,7 @@ class CommandFollower(Settings):
         return None if printed is None else (Piece(printed, words[1].place),)
 
     def _is_unseen(self, words: Sequence[Argument]) -> bool:
-        """Return whether a command starts a program that is not followed: ``find -exec``, ``ssh``, ``xargs``."""
+        """Return whether a command starts a program that cannot be followed: ``find -exec``, ``ssh``, ``xargs``."""
         texts = [word.text or "" for word in words]
         base = texts[0].rpartition("/")[2] if texts else ""
         if base == "xargs":  # the program also gets the input as words
@@ -226,7 +226,7 @@ class CommandFollower(Settings):
         return _starts_program(" ".join(texts[1:]))
 
     def _set_aside(self, words: list[Argument], place: ScriptPlace) -> Outcome:
-        """Handle ``alias`` and ``trap``: a trap for EXIT is followed once, with all variables unknown."""
+        """Handle ``alias`` and ``trap``; the command of an EXIT trap is followed once, with all variables unknown."""
         text = words[1].text if len(words) > 1 else None
         if words[0].text == "trap" and text and {"EXIT", "0"} & {word.text for word in words[2:]}:
             now, self.state = self.state, self.state.copy()
@@ -352,7 +352,7 @@ class CommandFollower(Settings):
         return None if names & self._written or self._calls >= MAX_CALLS else self._source(path)
 
     def _repeats(self, file: File | None) -> bool:
-        """Return whether a file would run within itself again: one that starts itself twice, 2^depth times."""
+        """Return whether a file is already being followed and would start itself without end."""
         return file is not None and self._following.count(file.text) >= MAX_SELF
 
     def _parsed(self, file: File | None) -> Script | None:

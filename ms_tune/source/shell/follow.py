@@ -135,7 +135,7 @@ class Follower(CommandFollower):
         return outcome
 
     def _run_perhaps(self, command: Command, ways: list[ShellState]) -> Outcome:
-        """Follow a command that may not run, on a copy of the state; append the copy to ``ways`` if the script continues."""
+        """Follow a command that may not run on a copy of the state; append the copy to ``ways`` if the script goes on."""
         state, self.state = self.state, self.state.copy()
         self.conditions += 1
         outcome = self.run(command)

@@ -122,7 +122,7 @@ class _ScriptReader(WordReader):
             found.append(self._listed())
 
     def _listed(self) -> Command:
-        """Return a command with its terminator; a background command becomes a subshell."""
+        """Return a command together with its terminator (``;`` or ``&``); a background command becomes a subshell."""
         start, command = self.at, self._and_or()
         background = self._ahead("&") and not self._ahead("&&")
         if background or (self._ahead(";") and not self._ahead((";;", ";&"))):

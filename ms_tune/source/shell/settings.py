@@ -49,7 +49,7 @@ class Settings(Expander):
         return self.value(one.value) if isinstance(one.value, Word) else self.arguments(one.value)
 
     def store(self, one: Assign, value: Pieces | list[Argument]) -> None:
-        """Carry out an assignment."""
+        """Assign to a variable, as the assignment in a command does."""
         old = self.state.variables.get(one.name)
         if one.append and old is None:  # the old value comes from the environment
             several = isinstance(value, list)

@@ -138,7 +138,7 @@ class Value:
 
     @property
     def uncounted(self) -> Piece | None:
-        """Return the piece that represents any number of elements, or None."""
+        """Return the piece that represents an unknown number of elements, or None."""
         return next((piece for _, pieces in self.elements for piece in pieces if piece.several), None)
 
     @property
@@ -162,7 +162,7 @@ def plain_value(*pieces: Piece) -> Value:
 
 
 def array_of(words: Iterable[Argument], first: int = 0) -> Value:
-    """Return an array of words, indexed from ``first``; a word of unknown number is marked ``several``."""
+    """Return an array of words, indexed from ``first``; a word that may be several is marked ``several``."""
     several = (
         tuple(replace(piece, several=word.open and piece.unknown is not None) for piece in word.pieces)
         for word in words
@@ -194,7 +194,7 @@ class ShellState:
             self.variables[name] = value
 
     def spoil(self, name: str, reason: Reason, place: ScriptPlace, *, several: bool = False) -> None:
-        """Make a variable unknown."""
+        """Mark a variable as unknown."""
         self.variables[name] = plain_value(unknown_piece(reason, name, place, several=several))
 
     def forget(self, unknown: Unknown) -> None:

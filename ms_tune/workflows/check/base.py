@@ -22,7 +22,7 @@ _MOST_PAIRED = 8  # maximum number of keys to revert in pairs
 
 
 def compare_configs(before: InspectedConfig, after: InspectedConfig) -> MemoryDifference | None:
-    """Compare the stage that is fullest now; None if memory is unknown on one side."""
+    """Compare the memory of the stage that is fullest after the change; None if it is unknown on one side."""
     was, now = before.memory.estimate, after.memory.estimate
     if before.verdicts and after.verdicts:
         change = _compare_dryruns(before.verdicts, after.verdicts)

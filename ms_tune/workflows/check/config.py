@@ -192,7 +192,7 @@ def start_overview(path: Path, subject: Subject, report: LintReport, plan: Layer
 
 
 def complete_overview(screen: Overview, request: OverviewRequest, commands: Iterable[str]) -> Overview:
-    """Add the suggestion for the worst issue, if memory needs none, and the next commands, the linter's first."""
+    """Add the suggestion for the worst issue (unless memory has one) and the next commands, the linter's first."""
     matters, commands = screen.matters, tuple(commands)
     suggestion, where = _suggest_by_issues(matters)
     files = dict.fromkeys((*where, *(one.path for one in matters if one.id)))

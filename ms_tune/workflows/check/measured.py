@@ -98,7 +98,7 @@ def _plan_settings(job: PlannedJob, plan: PlanLists) -> tuple[Setting, ...]:
 
 
 class _TableSearch:
-    """Search for the fewest additional layers of every stage over the limit, per recompute mode."""
+    """Search for the fewest further recomputed layers with which each stage fits, by recompute mode."""
 
     def __init__(
         self,

@@ -87,15 +87,15 @@ class MigrationDraft:
         return default if value is None else value
 
     def open_keys(self) -> list[tuple[KeyPath, Any]]:
-        """Return the keys without a fate, with their values."""
+        """Return the keys that are not decided yet, with their values."""
         return [(path, value) for path, value in self._leaves.items() if path not in self._fates]
 
     def has(self, path: KeyPath) -> bool:
-        """Return whether the source has this key as a single value."""
+        """Return whether the source sets this key to a single value."""
         return path in self._leaves
 
     def open_below(self, *path: str | int) -> list[KeyPath]:
-        """Return the key itself and the keys below it that have no fate yet."""
+        """Return this key and the keys below it that are not decided yet."""
         return [one for one, _ in self.open_keys() if one[: len(path)] == path]
 
     def translate(
@@ -123,7 +123,7 @@ class MigrationDraft:
         self._enter(path, Fate.NONE, reason=reason, blocks=blocks)
 
     def ask(self, path: KeyPath, reason: Message, at: tuple[str, ...] = (), *, blocks: bool = False) -> None:
-        """Mark a key as open: it needs a decision, and the question is written at this place of the new file."""
+        """Mark a key as a question to the user, which is written at this place of the new file."""
         self._enter(path, Fate.ASK, to=at, reason=reason, blocks=blocks)
 
     def add(self, to: tuple[str, ...], value: Any, reason: Message) -> None:  # noqa: ANN401 - settings are of all types

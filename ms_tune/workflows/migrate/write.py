@@ -125,7 +125,7 @@ class _TextWriter:
             yield self._remark(question, depth)
 
     def remaining_comments(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield comments not written with any key: those of keys without a line, of sections, or without any key."""
+        """Yield the comments of the old files that no line of the new file carries, by file and line number."""
         there = {
             line[found.start() :].strip() for line in lines for found in islice(_STARTS.finditer(line), _MOST_IN_LINE)
         }

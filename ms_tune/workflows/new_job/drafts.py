@@ -68,7 +68,7 @@ class Draft(Record):
 
     @property
     def share(self) -> float:
-        """Return the part of the layers of the stage that recomputes most."""
+        """Return the share of recomputed layers in the stage that recomputes most."""
         return max(again / count for again, count in zip(self.recomputed, self.layers, strict=True))
 
 
@@ -86,7 +86,7 @@ class DraftRequest(Record):
         return self.job.config or Path("train.yaml")
 
     def is_below(self, estimate: Estimate) -> bool:
-        """Return whether the fullest stage leaves the margin free."""
+        """Return whether the fullest stage fits even if it needs more than its estimate by the usual error."""
         margin = self.margin or min(estimate.ratio_range[1], _MARGIN)
         return estimate.fullest.peak_bytes * margin <= estimate.room_bytes
 

@@ -144,7 +144,7 @@ def build_index(module: Any, process: HookedProcess | None) -> None:  # noqa: AN
 
 
 def build_packed_index(module: Any, process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Do the same for fine-tuning data (``mindspeed_llm/tasks/preprocess/decoder_packed_mtf_dataset.py``).
+    """Let the running rank build the index of its fine-tuning data (``decoder_packed_mtf_dataset.py`` of MindSpeed-LLM).
 
     ``check_equal`` is disabled: it only counts ranks, on the device, where all values are zero.
     """
@@ -281,7 +281,7 @@ def know_shapes(module: Any, process: HookedProcess | None) -> None:  # noqa: AN
 
 
 def know_gathered(module: Any, _process: HookedProcess | None) -> None:  # noqa: ANN401 - a module without types
-    """Mark the gathered result of a known tensor as known, too (``megatron.core.tensor_parallel.mappings``)."""
+    """Mark the gathered result of a tensor with known values as known (``megatron.core.tensor_parallel.mappings``)."""
 
     def gather_with_value(gather: Any, tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as the function takes them
         value = finite_checks.value_of(tensor)

@@ -30,7 +30,7 @@ _PLAIN = (int, float, str, bool, type(None))
 
 @dataclass
 class _Rounds:
-    """The number of times that one call of a function reached a condition; stored in the frame itself, so it ends with it."""
+    """The number of times that one call of a function evaluated a loop's condition; it is stored in the call's frame."""
 
     line: int
     count: int = 0
