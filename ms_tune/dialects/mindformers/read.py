@@ -278,6 +278,8 @@ class _ConfigReader(Record):
         hint: Message | None = msg("sizes.unknown.hint")
         if is_legacy(self.source.data) and self.model.kind and not self.model.known:  # such as a model of images
             text, hint = msg("sizes.no-decoder", model=self.model.kind), None
+        elif is_legacy(self.source.data) and not self.model.kind:  # a template, or a part that another config includes
+            text, hint = msg("normalize.no-model"), msg("normalize.no-model.hint")
         elif is_legacy(self.source.data):
             hint = msg("normalize.no-layer-count.hint")
         elif folder is not None and self.source.model_config is None:

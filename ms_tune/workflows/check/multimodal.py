@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ms_tune.dialects.megatron.arguments import ProgramArguments, command_in
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, size_in
+from ms_tune.dialects.mindformers.plain import describe_plain_model
 from ms_tune.dialects.mindspeed_mm.model import Encoder, MultimodalModel, describe_model, describe_yaml
 from ms_tune.dialects.mindspeed_mm.read import multimodal_commands
 from ms_tune.enums import SizeOrigin
@@ -43,17 +44,31 @@ def add_script_estimate(screen: Overview, request: OverviewRequest, script: Scri
 
 def add_yaml_estimate(screen: Overview, request: OverviewRequest, source: SourceFile) -> Overview:
     """Return the screen of an FSDP2 YAML with its memory, or with the reason why it is unknown."""
-    launch = Launch(
-        Launcher("", {}, frozenset(), known=False), {}, None, (), {}, conditional=False, place=_nowhere(source)
-    )
     try:
-        return _add(screen, request, launch, describe_yaml(source.data))
+        return _add(screen, request, _launch_of(source), describe_yaml(source.data))
     except MsTuneError as error:
         return screen._replace(no_estimate_because=error.message, no_estimate_hint=error.hint)
 
 
-def _nowhere(source: SourceFile) -> ScriptPlace:
-    return ScriptPlace(File(source.path, ""), 0, 0)
+def add_plain_estimate(screen: Overview, request: OverviewRequest, source: SourceFile) -> Overview:
+    """Return the screen of a static graph of an unknown class with the memory of a plain transformer, if its sizes are known."""
+    model = describe_plain_model(source.data)
+    if model is None:
+        return screen
+    try:
+        found = _add(screen, request, _launch_of(source), model)
+    except MsTuneError:  # the reason of the class stays
+        return screen
+    if found.assumptions is None:
+        return screen
+    plain = msg("check.plain", source=found.assumptions.source)
+    return found._replace(assumptions=found.assumptions._replace(source=plain))
+
+
+def _launch_of(source: SourceFile) -> Launch:
+    # The launch of a program by a command that is not known.
+    launcher, place = Launcher("", {}, frozenset(), known=False), ScriptPlace(File(source.path, ""), 0, 0)
+    return Launch(launcher, {}, None, (), {}, conditional=False, place=place)
 
 
 def _add(screen: Overview, request: OverviewRequest, launch: Launch, model: MultimodalModel) -> Overview:

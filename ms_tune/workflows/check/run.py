@@ -7,6 +7,7 @@ from pathlib import Path
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, ForeignFileError
+from ms_tune.facts.models import is_legacy
 from ms_tune.facts.query import load
 from ms_tune.job import Job, load_job, load_sections, no_model_config
 from ms_tune.job.detect import framework_of
@@ -92,8 +93,20 @@ def check_job(
         screen = screen._replace(no_estimate_because=msg("check.no-job"), no_estimate_hint=hint)
         return complete_overview(screen, request, ())
     config = inspect_config(request, path, job, observer)
-    screen = config_overview(config, path, report)
+    screen = _with_plain_estimate(config_overview(config, path, report), config)
     return screen if base is None else _compare_with_base(screen, config, base, observer)
+
+
+def _with_plain_estimate(screen: Overview, config: InspectedConfig) -> Overview:
+    # Add the memory of a legacy network of a class that is not known.
+    loaded = config.loaded
+    if screen.estimate is not None or screen.stages or loaded is None or loaded.dialect is not Dialect.MINDFORMERS:
+        return screen
+    if loaded.job.model.known or not is_legacy(loaded.source.data):
+        return screen
+    from ms_tune.workflows.check.multimodal import add_plain_estimate  # noqa: PLC0415 - shells are much to import
+
+    return add_plain_estimate(screen, config.request, loaded.source)
 
 
 def _refuse_unchecked(path: Path, report: LintReport) -> None:

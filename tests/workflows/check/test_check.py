@@ -224,7 +224,7 @@ class TestScreen:
         file.write_text(text, encoding="utf-8")
         code, out, err = screen(str(file))
         assert (code, err) == (ExitCode.FINDINGS, "")
-        assert out.startswith("memory: not estimated because the config does not give the number of layers")
+        assert out.startswith("memory: not estimated because the config names no model")
         assert "1 warning; worst: train.yaml:4: MST" in out
         assert "suggestion: " in out
         assert out.splitlines()[-1] == f"next: ms-tune lint {file}"
