@@ -17,6 +17,7 @@ class Dialect(str, Enum):
 
 
 CHECKED_ONLY = (Dialect.MINDSPEED_MM, Dialect.HYPER_PARALLEL)  # their layers are not read
+WITH_LAYERS = tuple(one for one in Dialect if one not in CHECKED_ONLY)
 CHECKED_DIALECTS = tuple(one for one in Dialect if one is not Dialect.MEGATRON)
 YAML_DIALECTS = tuple(one for one in CHECKED_DIALECTS if one is not Dialect.MINDSPEED_MM)  # with a table of keys
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ms_tune.cli.parser import Parser
 from ms_tune.dialects import LayerPlan, PlanIssue
-from ms_tune.enums import Dialect
+from ms_tune.enums import WITH_LAYERS
 from ms_tune.errors import ExitCode, UnknownSizesError, UsageError
 from ms_tune.facts.models import LAYERS, MODEL_CONFIG, names_of
 from ms_tune.facts.query import DEFAULT_VERSION
@@ -38,7 +38,7 @@ def build_parser(language: Language) -> Parser:
     parser.flag("--as-log", "normalize.help.as-log")
     parser.flag("--write", "normalize.help.write")
     parser.flag("--diff", "normalize.help.diff")
-    dialects = {"choices": ", ".join(Dialect)}
+    dialects = {"choices": ", ".join(WITH_LAYERS)}
     parser.option("--to", "normalize.help.to", metavar="DIALECT[@RELEASE]", params=dialects)
     parser.option("--from-sapp", "normalize.help.from-sapp", metavar="PLAN", nargs="?", const="")
     parser.option("--against", "against.help", metavar="LOG", type=Path, action="append", default=[])

@@ -44,8 +44,8 @@ def run(job: Job | None, arguments: Namespace, console: Console) -> ExitCode | L
 
 
 def _write_job(job: Job, arguments: Namespace, console: Console) -> ExitCode:
-    result = expand_lists(job)
     problems = normalize_recompute(job).problems
+    result = expand_lists(job)
     for path in result.left:
         console.warn(msg("normalize.write-comment", name=".".join(map(str, path))))
     for place, value, file, line in result.elsewhere:

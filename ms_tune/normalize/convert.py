@@ -18,7 +18,7 @@ from ms_tune.dialects.megatron.write import without_idle
 from ms_tune.dialects.mindformers import read
 from ms_tune.dialects.mindspeed_ms.recompute import VERSION as MINDSPEED_RELEASE
 from ms_tune.dialects.operators import ATTRIBUTES, SWAP, Choices, Side, copy_choices, topmost, translate
-from ms_tune.enums import ChangeKind, Dialect, LayerKind, RecomputeMode
+from ms_tune.enums import WITH_LAYERS, ChangeKind, Dialect, LayerKind, RecomputeMode
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError, UsageError, closest
 from ms_tune.facts.models import is_legacy, model_of
 from ms_tune.facts.query import release_for, served
@@ -66,9 +66,9 @@ class ConvertedProgram:
 def target_of(text: str) -> TargetDialect:
     """Return the dialect and release of ``DIALECT`` or ``DIALECT@RELEASE``; without a release, the default one."""
     name, at, version = text.partition("@")
-    if name not in {dialect.value for dialect in Dialect}:
-        choices = ", ".join(dialect.value for dialect in Dialect)
-        similar = closest(name, (dialect.value for dialect in Dialect))
+    known = [dialect.value for dialect in WITH_LAYERS]
+    if name not in known:
+        choices, similar = ", ".join(known), closest(name, known)
         hint = msg("config.not-found.similar", similar=similar) if similar else None
         raise UsageError(msg("normalize.no-such-dialect", value=name, choices=choices), hint)
     dialect = Dialect(name)

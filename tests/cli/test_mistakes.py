@@ -37,6 +37,7 @@ FILES: dict[str, str | bytes] = {
     "latin.yaml": b"mod\xe8le: 1\n",
     "binary.yaml": bytes(range(256)),
     "list.yaml": "- a\n- b\n",
+    "hyper.yaml": (ROOT / "yaml_templates" / "hyper_parallel" / "qwen3_8b_hyper.yaml").read_bytes(),
     "document.pdf": b"%PDF-1.7\n\x01\xe2\xe3\xcf\xd3\n",
     "code.py": "print(1)\n",
     "packed.log": gzip.compress(NOT_YAML.encode()),
