@@ -12,8 +12,7 @@ from ms_tune.enums import ChangeKind, Dialect
 from ms_tune.errors import ConfigError, UsageError, closest
 from ms_tune.facts.keys import by_section
 from ms_tune.records import Any
-from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
-from ms_tune.source.edit_proof import prove
+from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits, prove
 from ms_tune.source.yaml import MISSING, SourceFile, parse_source
 from ms_tune.text import msg
 

@@ -20,7 +20,6 @@ from ms_tune.facts.megatron import definitions, names, programs, releases_with
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.query import load, order, served
 from ms_tune.facts.training import package_folder
-from ms_tune.job.config_classes import read_config_fields, read_target_arguments
 from ms_tune.job.definitions import (
     INSTALLED_FOLDERS,
     OwnArgument,
@@ -30,7 +29,9 @@ from ms_tune.job.definitions import (
     read_arguments,
     read_class_names,
     read_classes,
+    read_config_fields,
     read_source_text,
+    read_target_arguments,
     stamp_source,
 )
 from ms_tune.job.detect import PACKAGES, PARSER

@@ -13,8 +13,7 @@ from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.job import Job
 from ms_tune.job.detect import count_keys
 from ms_tune.records import Record
-from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits, overlap, spell
-from ms_tune.source.edit_proof import prove
+from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits, overlap, prove, spell
 from ms_tune.source.yaml import MISSING, Position, SourceFile, parse_source
 from ms_tune.text import Message, msg
 

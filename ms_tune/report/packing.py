@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ms_tune.encode import SCHEMA_VERSION, json_text, record_json
-from ms_tune.memory.plan import PlanReport, StallocPlan
-from ms_tune.memory.torch_plan import TorchPlan
+from ms_tune.memory.plan import PlanReport, StallocPlan, TorchPlan
 from ms_tune.packing.placement import PackingPlan
 from ms_tune.pools.memlog import MemLogReport, SizeShare
 from ms_tune.readers.memlog import MemLog

@@ -14,8 +14,7 @@ import yaml
 
 from ms_tune.cli.main import main
 from ms_tune.errors import MsTuneError
-from ms_tune.source.edit import EditRefusedError
-from ms_tune.source.edit_proof import prove
+from ms_tune.source.edit import EditRefusedError, prove
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
 from tests.jobs import normalize_source, plan_of, remedy_of

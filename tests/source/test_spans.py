@@ -11,8 +11,7 @@ from ms_tune.diagnostics import KeyPath, TextEdit
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.source import yaml_nodes
-from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits, overlap, same_data, spell
-from ms_tune.source.edit_proof import prove
+from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits, overlap, prove, same_data, spell
 from ms_tune.source.yaml import SourceFile, load_source, parse_source
 from tests.source.corpus import wheel_configs
 
