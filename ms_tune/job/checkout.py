@@ -44,7 +44,6 @@ _RELEASE = re.compile(r"[vr]?(\d{1,4}\.\d+)(?!\d)")
 _TRAINERS_PACKAGE = "hyper_parallel"
 _DATE = re.compile(r"20\d\d\.")  # versions of MindFormers before 1.0, such as 2023.09.dev
 _RELEASE_BRANCH = re.compile(r"[vr]?\d+\.\d+\.\d+")
-_STAYED = "1.9"  # the version in MindFormers' setup.py, even in releases after 1.9
 _VERSION = re.compile(r"""^[^#\n]*?(?<![\w.-])_*version_*\s*=\s*["']([^"'\n]+)["']""", re.MULTILINE)
 _VERSION_FILES = ("setup.py", "{package}/__init__.py", "{package}/version.py", "pyproject.toml")
 
@@ -66,7 +65,7 @@ class Checkout:
         """Return the supported releases that it may be, oldest first; empty if unknown.
 
         The ``setup.py`` of MindSpeed-LLM has 0.0.1 from 1.0 to 2.3 and 26.0.0dev0 since, also in commits whose arguments are
-        still nearer to 2.3; MindFormers r2.0.0 has 1.9.0.
+        still nearer to 2.3; MindFormers r2.0.0 has 1.9.0, its ``master`` had 1.7.0 until 1.9.
         """
         if self.package == "mindspeed_llm" and (found := releases_with("MindSpeed-LLM", frozenset(self.own_arguments))):
             stated = [one[1] for version, _ in self._versions if (one := _RELEASE.match(version))]
@@ -78,9 +77,9 @@ class Checkout:
             if release is None or not any(release[1] in one["served"] for one in about):
                 continue
             likely: tuple[str, ...] = ()
-            if not of_git and self.package == "mindformers" and release[1] == _STAYED:
+            if not of_git and self.package == "mindformers":
                 likely = releases_registering((kind, name) for kind, names in self.classes.items() for name in names)
-            return tuple(one for one in likely if order(one) > order(_STAYED)) or (release[1],)
+            return tuple(one for one in likely if order(one) > order(release[1])) or (release[1],)
         return ()
 
     def releases_of(self, framework: str) -> tuple[str, ...]:

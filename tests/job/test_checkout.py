@@ -208,6 +208,19 @@ def test_a_config_is_checked_for_the_release_around_it(
     assert '"version": "1.8"' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("network", ["InferenceGlm4ForCausalLM", "TrainingGlm4ForCausalLM"])
+def test_a_repository_trains_the_models_for_which_it_has_a_network(
+    network: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = mindformers(tmp_path, "1.6.0")
+    text = "use_legacy: False\nrun_mode: train\ntrainer: {type: CausalLanguageModelingTrainer}\n"
+    config.write_text(
+        f"{text}model:\n  model_config: {{model_type: glm4, architectures: [Glm4ForCausalLM]}}\n", "utf-8"
+    )
+    write_files(tmp_path, {"mindformers/models/glm4/modeling_glm4_x.py": f"class {network}: pass\n"})
+    assert ("model-for-inference-only" in lint(config, capsys)[0]) == network.startswith("Inference")
+
+
 def test_what_is_said_of_a_repository_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = mindformers(tmp_path, "1.4.0")
     config.with_name("more.yaml").write_text(config.read_text(encoding="utf-8"), encoding="utf-8")
