@@ -150,11 +150,7 @@ def load_config(request: DryrunRequest, known: Job | None = None) -> LoadedConfi
     sizes = ModelFile(request.model_config, assumes=True)
     known = known or Job(load_source(path), sizes_from=sizes)
     original = _flatten_bases(known.original)
-    dialect = known.recognition.dialect
-    if dialect is None:
-        reason = known.recognition.why_not
-        message = msg("dryrun.not-ours", reason=reason) if reason else msg("dryrun.not-a-config")
-        raise ConfigError(message, msg("dryrun.not-a-config.hint"), path=path)
+    dialect = known.dialect
     if dialect in CHECKED_ONLY:
         raise not_simulated(dialect, path)
     name = f"yaml_templates/{DEFAULT_TEMPLATE}" if request.config is None else near_path(path)

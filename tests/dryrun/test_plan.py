@@ -160,7 +160,7 @@ def test_a_dynamic_graph_config_of_mindformers_is_run_by_the_reference_transform
 def test_what_is_no_training_config_is_reported() -> None:
     with pytest.raises(ConfigError) as caught:
         prepare_run(DryrunRequest(config=write({"services": {"web": {"image": "nginx"}}})))
-    assert caught.value.message.id == "dryrun.not-a-config"
+    assert caught.value.message.id == "normalize.no-dialect"
     assert caught.value.location() == "config.yaml"
 
 

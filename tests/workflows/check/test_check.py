@@ -832,6 +832,13 @@ CHATGLM = (
 )
 
 
+def test_the_settings_of_the_project_name_the_dialect_and_the_release(tmp_path: Path) -> None:
+    (tmp_path / "ms-tune.toml").write_text('dialect = "mindspeed-ms"\nframework-version = "0.1"\n', "utf-8")
+    (tmp_path / "part.yaml").write_text("parallel_config:\n  micro_batch_num: 4\n", "utf-8")
+    subject = check_job(tmp_path / "part.yaml").subject
+    assert (subject.dialect, subject.framework) == ("mindspeed-ms", "MindSpeed-Core-MS 0.1")
+
+
 @pytest.mark.parametrize(("ranks", "ratios"), [(1, (0.9, 1.2)), (2, (0.85, 1.25)), (4, (0.75, 1.5))])
 def test_context_parallelism_widens_the_range(tmp_path: Path, ranks: int, ratios: tuple[float, float]) -> None:
     job = yaml.safe_load((TEMPLATES / "mindformers" / "qwen3_0_6b.yaml").read_text("utf-8"))
