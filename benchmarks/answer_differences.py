@@ -40,6 +40,14 @@ _WRITTEN = "the finding stands at the first of the sizes that is written, not at
 _NO_NUMBER = "a size that is no number is told by itself (MST475), and no longer taken for 1 in a product"
 _LESS_FIXED = "Python code is fixed where MindSpore's settings or mint are meant; the finding says what to write"
 _WORDS = "the texts were rewritten; the figures are rounded or say the same"
+_PARTS = "check shows all its parts with what is known, and gives the exit code of its worst part"
+_RANGE = "an estimate has a range of its own kind of job, and counts what the simulated runs of such jobs hold"
+_SIZES = "the sizes are given by a default of the parser, or by a table of public models"
+_OF_LINT = "the findings of check are those of lint, once; the plan's own message about the same key is not repeated"
+_HARVESTED = "a row read from the framework's source reports the same, and quotes it"
+_PROGRAM = "a config is missing only if the program that reads it is there"
+_NO_CLIP = "0 is no 'off' in the dynamic graph: every gradient would be multiplied by zero"
+_CHANGED_SCALE = "a model with experts needs its scale in 1.9, as its class says"
 _SCREEN = "check shows its screen, with the findings, for a config whose job cannot be determined, too"
 EXPECTED: dict[str, str] = {
     r"check files\[\] is new: .*": _SCREEN,
@@ -86,6 +94,23 @@ EXPECTED: dict[str, str] = {
     r"lint(@[\d.]+)? findings\[MST9(10|11|12|19|22)\]\.fix: .* -> null": _LESS_FIXED,
     r'memory where: null -> ".+:\d+"': _LABELLED,
     r"lint(@[\d.]+)? summary\.fixable(_unsafe)?: \d+ -> \d+": _COUNTED,
+    r"check failed is new: .*": _PARTS,
+    r"check exit code: [01234] -> [0124]": _PARTS,
+    r"check files\[\]\.(sizes|not_compared_because|no_estimate_hint|estimated_as|change\.settings) is new: .*": _PARTS,
+    r"check files\[\]\.(change|next|assumptions|framework|no_estimate_because|change\.\w+): .*": _PARTS,
+    r"check files\[\]\.matters\[[\w-]+\]\.more is new: .*": _PARTS,
+    r'check files\[\]\.memory: "memory is not estimated.*" -> ".*"': _SIZES,
+    r"check files\[\]\.estimate: null -> .*": _SIZES,
+    r"check files\[\]\.estimate\.(stages\[\]\.)?\w+_bytes(: .*| is new: .*)": _RANGE,
+    r"check files\[\]\.estimate\.(simulated_peaks_were|outlook|stage): .*": _RANGE,
+    r"check files\[\]\.matters\[([a-z-]+)?\] is (gone|new): .*": _OF_LINT,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST(175|575)\](\.[\w.\[\]]+| is new): .*": _HARVESTED,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST(186|193|541)\] is gone: .*": _HARVESTED,
+    r"lint(@[\d.]+)? findings\[MST836\] is gone: .*": _PROGRAM,
+    r'(normalize-recompute|migrate) stderr: ".*MST835-.*": .*': _PROGRAM,
+    r"lint(@[\d.]+)? findings\[MST480\]\.consequence\.id: .*": "recomputation is skipped and the copy stays",
+    r"migrate added\[\]\.value: 0\.0 -> 1000000000\.0": _NO_CLIP,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST33519\] is new: .*qwen3_30b_a3b.*": _CHANGED_SCALE,
     r"(lint(@[\d.]+)? summary\.infos|check files\[\]\.counts\.info): \d+ -> \d+": _COUNTED,
 }
 

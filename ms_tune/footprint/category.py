@@ -179,6 +179,9 @@ class Contents:
         by_stack = [_UNKNOWN if content is None else category_code(content) for content in lasting]
         by_megatron = np.array(by_stack, np.int8)[table.stack.codes]
         # If Megatron has a buffer for all gradients, other blocks that a backward pass leaves are not gradients.
+        self._by_producer = np.argsort(table.producer, kind="stable")
+        self._producers = table.producer[self._by_producer]
+        self._in_passes = self.phases.rows_of(Phase.FORWARD, Phase.BACKWARD)
         self._buffered = bool((endless & (by_megatron == category_code(MemoryCategory.GRADIENTS))).any())
         for content in (MemoryCategory.WEIGHTS, MemoryCategory.OPTIMIZER_STATE, MemoryCategory.GRADIENTS):
             settle(endless & (by_megatron == category_code(content)), content)
@@ -194,6 +197,10 @@ class Contents:
         in_init = table.stack.rows_matching(lambda stack: any(frame.function == "__init__" for frame in stack))
         created = table.kind.rows_in(["PyNativeOutput"]) & in_init
         settle(created & update, MemoryCategory.OPTIMIZER_STATE)
+        self._hand_made = np.zeros(len(table), np.bool_)
+        if not update.any() and not (known == category_code(MemoryCategory.OPTIMIZER_STATE)).any():
+            self._hand_made = self._find_hand_made_state() & (known == _UNKNOWN)
+            settle(self._hand_made, MemoryCategory.OPTIMIZER_STATE)
         return known
 
     def _classify_rest(self, codes: NDArray[np.int8]) -> NDArray[np.int8]:
@@ -216,14 +223,78 @@ class Contents:
         settle(forward & kept, MemoryCategory.ACTIVATIONS)
         settle(outputs & self._eager & table.stack.rows_matching(is_received_input), MemoryCategory.ACTIVATIONS)
         passing = (phase == phase_code(Phase.BACKWARD)) | (phase == phase_code(Phase.STEP))
+        self._mark_renewed_weights(codes, outputs & self._eager & ~self._in_passes)
         if not self._buffered:
             settle(outputs & passing & (next_update < table.end), MemoryCategory.GRADIENTS)
+            self._mark_addends(codes, outputs & passing & self._eager)
         settle(table.kind.rows_in(_TEMPORARY) & table.node.rows_matching(is_collective), MemoryCategory.COMMUNICATION)
         settle(table.kind.rows_in(_CONSTANTS), MemoryCategory.CONSTANTS)
         known = ~self._eager | self._useful | (phase > 0)
         settle(table.kind.rows_in(_TEMPORARY) & known, MemoryCategory.TEMPORARIES)
         codes[codes == _UNKNOWN] = category_code(MemoryCategory.UNATTRIBUTED)
         return codes
+
+    def _outlives_backward(self) -> NDArray[np.bool_]:
+        """Return which blocks live from before a forward pass until the backward pass after it has ended."""
+        start, end = self._table.start, self._table.end
+        forward, backward = (np.sort(start[self.phases.rows_of(phase)]) for phase in (Phase.FORWARD, Phase.BACKWARD))
+        begin = _next_after(_next_after(start, forward), backward)
+        last = _last_before(_next_after(begin, forward), backward)
+        return np.asarray((begin != NEVER_FREED) & (last < end))
+
+    def _derive(self, sources: NDArray[np.bool_], rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the sources, and which rows are computed from them, as far as the first and last user of a block show it."""
+        table, derived = self._table, sources.copy()
+        new = sources
+        while new.any():
+            users = np.concatenate([table.first_user[new], table.last_user[new]])
+            new = rows & ~derived & np.isin(table.producer, users[users != NONE])
+            derived |= new
+        return derived
+
+    def _find_hand_made_state(self) -> NDArray[np.bool_]:
+        """Return the state of an optimizer that is plain code: no pass uses it, and each of it replaces that of the last step.
+
+        Sums of gradients outlive a backward pass, too, but each step computes them from new blocks.
+        """
+        table, state = self._table, np.zeros(len(self._table), np.bool_)
+        outside = table.kind.rows_in(["PyNativeOutput"]) & self._eager & ~self._in_passes
+        kept = outside & self._outlives_backward() & ~self._is_used_in_passes()
+        backward = np.sort(table.start[self.phases.rows_of(Phase.BACKWARD)])
+        age = np.searchsorted(backward, table.start)
+        origins: dict[int, int] = {}  # the oldest block that a task reads, by the task
+        for row in table.rows_by_start(outside).tolist():
+            age[row] = origins.get(int(table.producer[row]), age[row])
+            for user in (int(table.first_user[row]), int(table.last_user[row])):
+                origins[user] = min(origins.get(user, age[row]), age[row])
+        for site in np.unique(table.stack.codes[kept]).tolist():
+            rows = kept & (table.stack.codes == site)
+            state |= rows & (len(np.unique(age[rows])) == 1)
+        return state
+
+    def _is_used_in_passes(self) -> NDArray[np.bool_]:
+        """Return which blocks an operator of a forward or backward pass uses first or last."""
+        table = self._table
+        in_passes = np.append(self._in_passes[self._by_producer], False)  # a task without a block: as the next one
+        users = (table.first_user, table.last_user)
+        first, last = (in_passes[np.searchsorted(self._producers, ticks)] & (ticks != NONE) for ticks in users)
+        return np.asarray(first | last)
+
+    def _mark_addends(self, codes: NDArray[np.int8], rows: NDArray[np.bool_]) -> None:
+        """Mark gradients that are added to those of earlier micro-batches: a block of the same size replaces the two."""
+        table, gradients = self._table, category_code(MemoryCategory.GRADIENTS)
+        for row in table.rows_by_start(rows & (codes == _UNKNOWN) & (table.last_user != NONE))[::-1].tolist():
+            at = int(np.searchsorted(self._producers, table.last_user[row]))
+            if at < len(self._producers) and self._producers[at] == table.last_user[row]:
+                total = self._by_producer[at]
+                if codes[total] == gradients and table.size[total] == table.size[row]:
+                    codes[row] = gradients
+
+    def _mark_renewed_weights(self, codes: NDArray[np.int8], rows: NDArray[np.bool_]) -> None:
+        """Mark weights that a step makes of the state of its optimizer, for the passes of the next one."""
+        derived = self._derive(self._eager & (codes == category_code(MemoryCategory.OPTIMIZER_STATE)), rows)
+        unknown = rows & derived & self._outlives_backward() & self._is_used_in_passes()
+        _set_category(codes, unknown, MemoryCategory.WEIGHTS)
 
     def _guess_phases(self) -> NDArray[np.int8]:
         own, around = self.phases.own_codes, self.phases.guessed_codes
@@ -239,6 +310,7 @@ class Contents:
         table = self._table
         ticks = [table.start[self.phases.rows_of(Phase.UPDATE) & (table.start >= 0)]]
         ticks += [table.last_user[state & (table.last_user != NONE)]]
+        ticks += [table.first_user[self._hand_made & (table.first_user != NONE)]]  # the step that made it uses it, too
         touched = [parse_users(text) for row, text in table.users.items() if state[row]]
         ticks += [np.array(users, np.int64) for users in touched]
         unique: NDArray[np.int64] = np.unique(np.concatenate(ticks))

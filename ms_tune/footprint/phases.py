@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,8 @@ _TRAIN_STEP = re.compile(r"-\w*(?:TrainOneStep|TrainStep|LossScale)\w*$")
 _UPDATE_SCOPE = re.compile(r"/optimizer-")
 _CLIP_SCOPE = re.compile(r"/(?:clip_grad_norm|grad_reducer)-")
 _GRAPH = re.compile(r"kernel_graph_?(\d+)")
-_GRAPH_KINDS = frozenset({"Kernel", "Somas", "SomasOutput", "GraphOutput", "WorkSpace"})
+_GRAPH_OUTPUTS = frozenset({"Kernel", "SomasOutput"})
+_GRAPH_KINDS = _GRAPH_OUTPUTS | {"Somas", "GraphOutput", "WorkSpace"}
 
 
 class Phase(Enum):
@@ -52,6 +54,7 @@ class Phase(Enum):
     RECOMPUTE = "recompute"  # the forward pass again, within the backward pass; only a dry-run of HyperParallel says so
 
 
+_BRIEF = 3  # temporary blocks of one operator
 ORDER = tuple(Phase)
 _BY_TASK = {phase.value: phase for phase in Phase} | {"optimizer": Phase.UPDATE}
 
@@ -110,6 +113,7 @@ class Phases:
         if table.is_logical:
             self.own_codes = _phase_codes([_BY_TASK.get(name) for name in table.task.values])[table.task.codes]
         self._mark_compiled_optimizers(table, state & ~eager, in_graphs)
+        self._mark_unscoped_forward(table, in_graphs & table.kind.rows_in(_GRAPH_OUTPUTS))
         # For the other blocks: the phase of the last known block (guessed), or only if both neighbors agree (sure).
         order = np.argsort(table.start, kind="stable")
         own = self.own_codes[order]
@@ -134,6 +138,22 @@ class Phases:
         scoped = set(np.unique(graph[in_graphs & (self.own_codes > 0)]).tolist())
         updates = set(np.unique(graph[state]).tolist()) - scoped - {names[""]}
         self.own_codes[in_graphs & np.isin(graph, list(updates))] = phase_code(Phase.UPDATE)
+
+    def _mark_unscoped_forward(self, table: Table, outputs: NDArray[np.bool_]) -> None:
+        # A step that is compiled as one function has no cells: only its backward pass has a scope, and the compiler moves a
+        # part of that into the forward pass. The other blocks fill memory until the backward pass releases them.
+        own, backward, forward = self.own_codes, phase_code(Phase.BACKWARD), phase_code(Phase.FORWARD)
+        launches = set(np.unique(table.producer[outputs & (own == backward)]).tolist())
+        for launch in launches - set(np.unique(table.producer[outputs & (own == forward)]).tolist()):
+            rows = outputs & (table.producer == launch)
+            plain = rows & (own == 0)
+            for first, top, last in _find_rises(table.start[plain], table.end[plain], table.size[plain]):
+                # From the peak on, the backward pass begins where its operators outnumber the others.
+                near = table.rows_by_start(rows & (table.start >= top) & (table.start <= last))
+                ahead = np.cumsum(np.where(plain[near], 1, -1))
+                begin = table.start[near[len(near) - 1 - ahead[::-1].argmax()]]
+                rising = rows & (table.start >= first) & (table.start <= begin)
+                self.own_codes[rising & np.isin(own, (0, backward))] = forward
 
     def _classify_between_sides(self, table: Table) -> NDArray[np.int8]:
         # The step's own operators are among those of other phases, so they count as neighbors only in the first pass.
@@ -176,6 +196,25 @@ def _correct_strays(around: NDArray[np.int8], compiled: NDArray[np.bool_]) -> ND
     other = around != forward
     before, after = _carry_last_phase(around, other), _carry_last_phase(around[::-1], other[::-1])[::-1]
     return np.where(compiled & ~other & (before == update) & (after == update), update, around).astype(np.int8)
+
+
+def _find_rises(
+    start: NDArray[np.int64], end: NDArray[np.int64], size: NDArray[np.int64]
+) -> list[tuple[int, int, int]]:
+    # The ticks between which the sum of live blocks rises to at least half its highest value, one rise for each micro-batch:
+    # its begin, its peak, and the last tick near the peak, since temporary blocks may have moved the peak.
+    ticks, change = np.concatenate([start, end]), np.concatenate([size, -size])
+    order = np.argsort(ticks, kind="stable")
+    ticks, level = ticks[order], np.cumsum(change[order])
+    if not len(level):
+        return []
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], 2 * level >= level.max(), [0]]).astype(np.int8)))
+    spans = edges.reshape(-1, 2).tolist()
+    peaks = [low + int(level[low:high].argmax()) for low, high in spans]
+    lows = [0, *(high - 1 - int(level[low:high][::-1].argmin()) for low, high in pairwise(peaks))]
+    near = [np.flatnonzero(level[low:high] >= level[low:high].max() - _BRIEF * size.max()) for low, high in spans]
+    ends = [low + int(found[-1]) for (low, _), found in zip(spans, near, strict=True)]
+    return [(int(ticks[a]), int(ticks[b]), int(ticks[c])) for a, b, c in zip(lows, peaks, ends, strict=True)]
 
 
 def _is_grad_run(stack: Sequence[Frame]) -> bool:

@@ -263,3 +263,25 @@ def test_where() -> None:
     ):
         row = block(1, stack=stack)
         assert at(trace(row)).holders[0].where == expected
+
+
+# MiB at the peak, counted from the programs: tensors of the layers in a backward pass, weights, moments, sums of gradients.
+@pytest.mark.parametrize(
+    ("program", "tick", "counted"),
+    [
+        # 8 weights of 4, two moments each; a sum of the gradients and those of the micro-batch; 2 x 8 tensors of 8 kept
+        ("accumulate", 1430, {"weights": 32, "optimizer_state": 64, "gradients": 64, "activations": 128}),
+        # a quarter of the masters and of two moments; weights made of them; gradients; 2 x 8 tensors of 8 kept
+        ("shards", 700, {"weights": 32, "optimizer_state": 24, "gradients": 32, "activations": 128}),
+        # 6 weights of 2 in bfloat16, three states of 4 each; the second gradients and one sum that a variable holds
+        ("lazy", 602, {"weights": 12, "optimizer_state": 72, "gradients": 28, "activations": 88}),
+        # 32 tensors of 16: input and output of 8 layers, and the derivatives and transposes computed ahead
+        ("jit_step", 1486, {"weights": 32, "optimizer_state": 64, "gradients": 0, "activations": 512}),
+        # six outputs of 16, and the gradient of the mean, which the compiler computes ahead
+        ("jit_loop", 62, {"weights": 6, "optimizer_state": 6, "gradients": 0, "activations": 112}),
+    ],
+)
+def test_programs_without_names_for_their_tensors(program: str, tick: int, counted: dict[str, int]) -> None:
+    found = at(trace_of(f"programs/{program}"), tick)
+    sizes = {content.value: round(found.contents[content] / MIB) for content in MemoryCategory}
+    assert {name: sizes[name] for name in counted} == counted
