@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
@@ -344,14 +344,16 @@ def _parse_clock(text: bytes) -> float:
 
 
 def _parse_stamp(text: bytes) -> float:
-    words = text.decode().strip()
+    words = text.strip()
     try:
-        return float(words)
-    except ValueError:
-        pass
-    head, _, part = words.replace(",", ".").replace("T", " ").removesuffix("Z").partition(".")
-    try:
-        # The zone does not matter to differences, so that none is assumed.
-        return (datetime.fromisoformat(head) - datetime(1970, 1, 1)).total_seconds() + float(f"0.{part or 0}")  # noqa: DTZ001 - as above
+        if words[4:5] != b"-":
+            return float(words)
+        return _parse_minute(words[:16]) + float(words[17:].removesuffix(b"Z").replace(b",", b".") or 0)
     except ValueError:
         return math.nan
+
+
+@lru_cache(maxsize=1024)
+def _parse_minute(text: bytes) -> float:
+    # The zone does not matter to differences, so that none is assumed.
+    return (datetime.fromisoformat(text.decode()) - datetime(1970, 1, 1)).total_seconds()  # noqa: DTZ001 - as above

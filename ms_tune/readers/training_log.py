@@ -256,12 +256,15 @@ class _TrainingLogReader:
         known, kind, rows, numbers = self._layouts, self._kind, self._rows, self._lines
         bars = self._bar.seen
         for number, line, whole in lines:
-            layout = known.get(line.translate(_DIGITS), _UNKNOWN)
+            layout = known.get(key := line.translate(_DIGITS), _UNKNOWN)
             if layout is not None and layout[0] is kind and whole:
                 rows.append(layout[1](line))
                 numbers.append(number)
-            elif layout is _SKIPPED or (layout is _UNKNOWN and not any(needle in line for needle in needles)):
+            elif layout is _SKIPPED:
                 continue
+            elif layout is _UNKNOWN and not any(needle in line for needle in needles):
+                if len(known) < _MOST_LAYOUTS // 2 and len(line) <= _LONGEST:
+                    known[key] = _SKIPPED
             elif layout is not None and layout[0].names is _OF_BARS and whole:
                 clock, counter, total = layout[1](line)
                 bars.pop(total, None)
@@ -605,18 +608,14 @@ def _split_drawings(lines: Iterable[tuple[int, bytes, bool]], before: bytes) -> 
         if b"\r" not in line:
             yield number, line, whole
             continue
-        parts, kept, bar = line.split(b"\r"), [], b""
-        if len(parts) < _MANY_DRAWINGS:  # to look for those in turn would take longer than to read all
-            for part in parts:
-                if part and not part.isspace():
-                    yield number, part, whole
-            continue
-        for part in reversed(parts):
-            if (not bar or bar not in part) and not (part.isspace() or not part):
-                kept.append(part)
+        parts, kept, bar = line.split(b"\r"), list[tuple[int, bytes, bool]](), b""
+        last = len(parts) - 1  # the others end with a carriage return
+        for place, part in zip(range(last, -1, -1), reversed(parts), strict=True):
+            # To look for drawings in turn takes longer than to read a few.
+            if (last < _MANY_DRAWINGS or not bar or bar not in part) and not (part.isspace() or not part):
+                kept.append((number, part, whole or place < last))
                 bar = _mark_of_bar(part, before)
-        for part in reversed(kept):
-            yield number, part, whole
+        yield from reversed(kept)
 
 
 def _mark_of_bar(part: bytes, before: bytes) -> bytes:
