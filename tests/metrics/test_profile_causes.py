@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -189,6 +189,70 @@ def test_the_planted_cause_is_named_and_no_other(tmp_path: Path, name: str) -> N
     assert load("profile_causes")["least"].get(cause, 0.05) <= found.saves <= found.share <= 1
     assert report.verdict.next_steps[0] == found.remedy
     assert render(found.text, Language.ZH) != str(found.text)
+
+
+def add_encoder(step: Step) -> Step:
+    """Add layers of a convolutional encoder with attention whose ranks are on several machines: nothing is wrong."""
+    norm, packets = (40, "8,320,64,64", 0, 0, 0, 0.6, 0.5, 0.4), ("RDMA", 25.0, 8, 23.5)
+    for _ in range(5):
+        step.kernel(310.0, "Conv2D_1", columns=(20, "8,320,64,64;320,320,3,3", 0.61, 0.7, 93, 0, 0, 0))
+        step.kernel(44.0, "GroupNormSilu_1", core="AI_VECTOR_CORE", columns=norm).kernel(420.0, columns=CUBE)
+        step.kernel(610.0, "PromptFlashAttention_1", core="MIX_AIC", columns=ATTENTION)
+        step.idle(5.0, late=3.0, doing="Dequeue@aclnnConvolution").collective(120.0, 110.0, packets=packets)
+    return step
+
+
+def after(name: str) -> Callable[[Step], object]:
+    """Plant a host event behind which the device is idle."""
+    return lambda step: (step.event(PYTHON, name, step.now - 300, 305.0), step.idle(1400.0, late=1390.0))
+
+
+# What else has these causes: the cause, and what is planted; not looked at while the causes were written.
+OTHERS: dict[str, Sequence[Callable[[Step], object]]] = {
+    "compile": [
+        *map(host, ("AscendCL@aclopCompileAndExecuteV2", "torch/_dynamo/convert_frame.py(1064): _compile", "KernelBuild")),
+        *map(host, ("torch/_inductor/runtime/triton_heuristics.py(412): compile", "GraphExecutorPy::Compile")),
+    ],
+    "garbage": [host("<built-in function collect>")],
+    "input": [
+        *map(host, ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "torch/utils/data/dataloader.py(705): __next__")),
+        host("mindspore/dataset/engine/iterators.py(187): __next__"),
+    ],
+    "checkpoint": [
+        *map(host, ("megatron/training/checkpointing.py(391): save_checkpoint", "safetensors/torch.py(286): save_file")),
+        host("torch/distributed/checkpoint/state_dict_saver.py(170): save"),
+    ],
+    "allocation": [*map(host, ("AscendCL@aclrtMallocAlign32", "AscendCL@aclrtUnmapMem", "torch_npu/npu/memory.py(171): empty_cache"))],
+    "value": [
+        *map(after, ("aten::_local_scalar_dense", "aten::masked_select", "aten::_unique2", "<built-in method cpu of Tensor object>")),
+        after("<method 'cpu' of 'torch._C.TensorBase' objects>"),
+    ],
+    "synchronize": [*map(after, ("AscendCL@aclrtSynchronizeStreamWithTimeout", "torch_npu/npu/utils.py(57): synchronize"))],
+    "aicpu": [kernels("Unique_1", 350, "AI_CPU", (1, "65536"))],
+    "conversion": [kernels("AsStrided_1", 280, "AI_VECTOR_CORE", VECTOR), kernels("ViewCopy_1", 280, "MIX_AIV", VECTOR)],
+    "cube": [
+        kernels("Conv2D_7", 500, "AI_CORE", (4, "1,3,224,224;64,3,7,7", 0.2, 0.5, 18, 0, 0, 0)),
+        kernels("GroupedMatmul_1", 450, "MIX_AIC", (20, "64,4096;8,4096,1536", 0.12, 0.93, 90, 0, 0, 0)),
+    ],
+    "vector": [kernels("ScatterAdd_1", 350, "AI_VECTOR_CORE", (48, "100000,64", 0, 0, 0, 0.04, 0.1, 0.09))],
+    "fusion": [
+        sequence("ReduceMean", "Sub", "Pow", "ReduceMean", "Add", "Rsqrt", "Mul"),
+        sequence("Neg", "ConcatD", "Mul", "Mul", "Add"),
+        sequence("Sub", "Exp", "ReduceSum", "Log", "Sub", "RealDiv"),
+    ],
+    "small-packets": [transfers(("RDMA", 0.032, 9000, 3.0))],
+    "unaligned": [transfers(("RDMA", 33.3333, 40, 9.0))],
+    "slow-network": [transfers(("HCCS", 16.777216, 80, 9.0))],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", OTHERS)
+def test_what_else_has_the_cause(tmp_path: Path, cause: str) -> None:
+    for place, plant in enumerate(OTHERS[cause]):
+        step = add_encoder(Step())
+        plant(step)
+        add_encoder(step).write(tmp_path / str(place))
+        assert [one.cause for one in analyse_profiles(tmp_path / str(place)).causes] == [cause], place
 
 
 def test_the_raw_table_of_queues_shows_the_same(tmp_path: Path) -> None:
