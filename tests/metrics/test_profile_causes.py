@@ -169,7 +169,7 @@ PLANTS: dict[str, tuple[str, Callable[[Step], object], str]] = {
     "unaligned sizes": (
         "unaligned",
         transfers(("HCCS", 20.971, 60, 11.0)),
-        "no multiple of 512 bytes: 11 of 19.1 GB/s",
+        "not multiples of 512 bytes: 11 of 19.1 GB/s",
     ),
     "a slow network": ("slow-network", transfers(("RDMA", 20.97152, 60, 6.0)), "RDMA moves 6 of 20 GB/s"),
 }
