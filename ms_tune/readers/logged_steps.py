@@ -100,21 +100,24 @@ class RankSteps:
         )
         return (LoggedMemory(self.rank or 0, 0, allocated, 0, reserved),) if allocated or reserved else ()
 
-    def extend(self, columns: Mapping[str, Sequence[float]], count: int) -> None:
-        """Append ``count`` steps; columns that are not given are unknown."""
+    def extend(self, columns: Mapping[str, Sequence[float]], count: int, *, of: int = 0, last: int = 0) -> None:
+        """Append ``count`` steps; columns that are not given are unknown.
+
+        With ``of``, these are the ones to keep of so many steps, of which the counter of the last one is ``last``.
+        """
         if not count:
             return
         columns = self._follow_clock(columns)
         self._watch(columns, count)
-        first = -self.seen % self.every
-        self.seen += count
-        self.last = int(columns["number"][-1])
-        kept = len(range(first, count, self.every))
+        first, every = (0, 1) if of else (-self.seen % self.every, self.every)
+        self.seen += of or count
+        self.last = last or int(columns["number"][-1])
+        kept = len(range(first, count, every))
         for name in COLUMNS:
             column = getattr(self, name)
             if name in columns:
                 # Of a list, an array is made faster than extended.
-                column.extend(array(column.typecode, columns[name][first :: self.every]))
+                column.extend(array(column.typecode, columns[name][first::every]))
             else:
                 column.extend(array(column.typecode, [0 if column.typecode == "q" else NOT_LOGGED]) * kept)
 

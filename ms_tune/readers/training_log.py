@@ -73,6 +73,9 @@ _MOSTLY = 1.1  # lines for each step, at most, in a log of little else
 _SAME_LOSS = 1e-3  # relative difference of one loss that two ranks report
 _ENOUGH = 64 * 1024**2  # bytes after which only lines of trainers that were met are searched
 _OF_GPUS, _OF_NPUS = (b"nccl", b"cuda", b"rocm", b"hip mem"), (b"npu", b"ascend", b"hccl")
+_SILENT = frozenset(
+    {"number", "total", "seconds", "milliseconds", "time", "loss", "norm", "tflops", "token_rate", "mfu"}
+)
 _NONE = LineKind(table_form(""), ())
 _UNKNOWN: _Layout = (_NONE._replace(), lambda _line: ())
 _SKIPPED: _Layout = (_NONE._replace(), lambda _line: ())  # of lines with one of the words, but nothing to read
@@ -88,7 +91,7 @@ def read_training_log(
     if pattern is not None:
         return _read_forms(path, on_bytes, (pattern,))
     try:
-        return _read_forms(path, on_bytes, step_forms(), tables=True)
+        return _read_forms(path, on_bytes, step_forms(), tables=True, most=_ENOUGH if path.is_file() else math.inf)
     except NoStepsError:
         if not path.is_file():  # a pipe can be read once
             raise
@@ -96,14 +99,19 @@ def read_training_log(
             found = _read_forms(path, lambda _count: None, step_forms("general"))
         except NoStepsError:
             found = None
-        if found is None or max(len(rank) for run in found.runs for rank in run.ranks) < _FEWEST_STEPS:
-            raise
-        return found
+        if found is not None and max(len(rank) for run in found.runs for rank in run.ranks) >= _FEWEST_STEPS:
+            return found
+        return _read_forms(path, lambda _count: None, step_forms(), tables=True)
 
 
 @no_collection()
 def _read_forms(
-    path: Path, on_bytes: Callable[[int], None], forms: Sequence[StepForm], *, tables: bool = False
+    path: Path,
+    on_bytes: Callable[[int], None],
+    forms: Sequence[StepForm],
+    *,
+    tables: bool = False,
+    most: float = math.inf,  # bytes without a step after which the others are not read
 ) -> TrainingLog:
     reader, ended, head = _TrainingLogReader(forms), True, b""
     table = read_step_table(path) if tables else None
@@ -123,7 +131,7 @@ def _read_forms(
                 reader.read(body, first)
                 ended = body.endswith(b"\n")
                 on_bytes(len(body))
-                if path.suffix == ".json":
+                if path.suffix == ".json" or (reader.size > most and not reader.has_steps):
                     break
     reader.place_batch()
     runs = tuple(reader.choose_forms())
@@ -201,7 +209,7 @@ class _TrainingLogReader:
         words = {word for form in forms for word in form.words}
         self._others = tuple(word.encode() for word in (*REPORT_WORDS, ".log <==", *self._events))
         self._needles = (*(word.encode() for word in sorted(words)), *self._others) if words else (b"",)
-        self._size = 0  # bytes read so far
+        self.size = 0  # bytes read so far
         self._gpu = False
         self._alike = _NONE  # of the latest lines, if nearly all were steps
         self._step_count = 0
@@ -220,6 +228,11 @@ class _TrainingLogReader:
         self._lines: list[int] = []
         self._rates: dict[int, float] = {}  # samples/s per card of some waiting rows
 
+    @property
+    def has_steps(self) -> bool:
+        """Return whether a step was found."""
+        return bool(self.runs or self._rows)
+
     def read(self, body: bytes, first: int) -> None:
         """Read some lines, of which the first has this number."""
         if first == 1:
@@ -227,8 +240,8 @@ class _TrainingLogReader:
             self._gpu = any(map(head.__contains__, _OF_GPUS)) and not any(map(head.__contains__, _OF_NPUS))
         if b"\x1b" in body:
             body = _ANSI.sub(b"", body)
-        self._size += len(body)
-        if self._size > _ENOUGH and self._kinds:
+        self.size += len(body)
+        if self.size > _ENOUGH and self._kinds:
             self._keep_forms_met()
         if self._alike is _NONE or not self._read_alike(body, first):
             self._read_any(body, first)
@@ -243,9 +256,33 @@ class _TrainingLogReader:
         layouts = [self._layouts.get(key, _UNKNOWN) for key in keys[:-1]]
         if any(one is None or one[0] is not self._alike for one in {id(one): one for one in layouts}.values()):
             return False
-        self._begin_kind(self._alike.form, self._alike.names)
-        self._rows += [layout[1](line) for layout, line in zip(layouts, lines, strict=True) if layout]
-        self._lines += range(first, first + len(lines))
+        if not self._sample_alike(lines, [layout for layout in layouts if layout], first):
+            self._begin_kind(self._alike.form, self._alike.names)
+            self._rows += [layout[1](line) for layout, line in zip(layouts, lines, strict=True) if layout]
+            self._lines += range(first, first + len(lines))
+        return True
+
+    def _sample_alike(self, lines: Sequence[bytes], layouts: Sequence[_Layout], first: int) -> bool:
+        # Read only the lines that are kept of a long log, if the others have nothing to report: counters rise evenly.
+        if not self._latest or self._latest.every == 1 or not _SILENT.issuperset(self._alike.names):
+            return False
+        self.place_batch()
+        kind, steps, count = self._alike, self._latest, len(lines)
+        places = range(-steps.seen % steps.every, count, steps.every)
+        writer = self._writers.get((steps.rank, kind.form.name))
+        if len(self.runs[-1].ranks) > 1 or writer is None or writer.latest is not steps or not places:
+            return False
+        ends, _ = convert_rows(kind, [layouts[at][1](lines[at]) for at in (0, 1, -1)])
+        begin, then, end = map(int, ends["number"])
+        rises = steps.last < begin < then and end - begin == (then - begin) * (count - 1)
+        columns, bad = convert_rows(kind, [layouts[at][1](lines[at]) for at in places])
+        if bad or not rises or {*ends.get("total", [steps.total])} != {steps.total}:
+            return False
+        columns["line"] = [first + at for at in places]
+        steps.extend(columns, len(places), of=count, last=end)
+        self._step_count += len(places)
+        writer.last = max(writer.last, end)
+        self._thin_steps()
         return True
 
     def _read_any(self, body: bytes, first: int) -> None:
@@ -406,15 +443,15 @@ class _TrainingLogReader:
         if self._epoch_time is not None and kind.form.name == "mindspore" and self._latest is not None:
             self._fill_times(self._latest, self._epoch_time)
             self._epoch_time = None
-        while self._step_count > _MOST_STEPS:
-            self._thin_steps()
+        self._thin_steps()
 
     def _thin_steps(self) -> None:
-        ranks = [rank for run in self.runs for rank in run.ranks]
-        for rank in ranks:
-            if len(rank) > 1:
-                rank.thin()
-        self._step_count = sum(map(len, ranks))
+        while self._step_count > _MOST_STEPS:
+            ranks = [rank for run in self.runs for rank in run.ranks]
+            for rank in ranks:
+                if len(rank) > 1:
+                    rank.thin()
+            self._step_count = sum(map(len, ranks))
 
     def _place_columns(self, form: StepForm, columns: Columns, kept: Sequence[int]) -> None:
         ranks = columns.pop("rank", None)
@@ -611,10 +648,10 @@ def _split_drawings(lines: Iterable[tuple[int, bytes, bool]], before: bytes) -> 
         parts, kept, bar = line.split(b"\r"), list[tuple[int, bytes, bool]](), b""
         last = len(parts) - 1  # the others end with a carriage return
         for place, part in zip(range(last, -1, -1), reversed(parts), strict=True):
-            # To look for drawings in turn takes longer than to read a few.
-            if (last < _MANY_DRAWINGS or not bar or bar not in part) and not (part.isspace() or not part):
+            if (not bar or bar not in part) and not (part.isspace() or not part):
                 kept.append((number, part, whole or place < last))
-                bar = _mark_of_bar(part, before)
+                # To look for drawings in turn takes longer than to read a few.
+                bar = _mark_of_bar(part, before) if last >= _MANY_DRAWINGS else b""
         yield from reversed(kept)
 
 

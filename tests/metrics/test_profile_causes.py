@@ -204,7 +204,12 @@ def add_encoder(step: Step) -> Step:
 
 def after(name: str) -> Callable[[Step], object]:
     """Plant a host event behind which the device is idle."""
-    return lambda step: (step.event(PYTHON, name, step.now - 300, 305.0), step.idle(1400.0, late=1390.0))
+
+    def plant(step: Step) -> None:
+        step.event(PYTHON, name, step.now - 300, 305.0)
+        step.idle(1400.0, late=1390.0)
+
+    return plant
 
 
 # What else has these causes: the cause, and what is planted; not looked at while the causes were written.

@@ -18,6 +18,7 @@ import yaml
 from ms_tune import measure_runs
 from ms_tune.cli.main import main
 from ms_tune.errors import TraceError
+from ms_tune.readers import training_log
 from ms_tune.readers.step_lines import step_forms
 from ms_tune.readers.training_log import read_training_log
 from tests.dryrun.machine import needs_mindformers
@@ -338,6 +339,33 @@ def test_steps_of_several_lines_in_a_long_log(tmp_path: Path) -> None:
     assert (list(steps.number), list(steps.line)) == ([*range(1, 3501)], [*range(2, 3500 * 43, 43)])
     assert steps.loss[-1] == pytest.approx(5 - 3500 / 9000)
     assert {*steps.norm} == {1.5}
+
+
+@pytest.mark.parametrize(
+    "text", ["iter {}: loss {:.3f}, time {:.2f}ms, mfu 40.00%\n", "step: {}, loss: {:.3f}, step time: {:.2f} ms\n"]
+)
+def test_lines_of_a_long_log_that_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    # Evenly rising counters of steps that are not kept are not read one by one: with the same result.
+    lines = [text.format(n, 4 - n % 7 / 8, 90 + n % 13) for n in range(1, 120_000)]
+    lines[70_000] = lines[70_000].replace("loss", "loss nan, or")
+    lines[90_000] = lines[90_000].replace(lines[90_000].split("loss")[1].split(",")[0].strip(": "), "nan")
+    lines = [*lines[:100_000], *lines[100_009:110_000], *lines[100:9000]]
+    monkeypatch.setattr(training_log, "_MOST_STEPS", 1000)
+    (tmp_path / "x.log").write_text("".join(lines), "utf-8")
+    found = []
+    for silent in (training_log._SILENT, frozenset()):
+        monkeypatch.setattr(training_log, "_SILENT", silent)
+        runs = read_training_log(tmp_path / "x.log").runs
+        found.append(
+            [
+                (rank.seen, rank.number, rank.line, rank.loss, rank.seconds, rank.troubles)
+                for run in runs
+                for rank in run.ranks
+            ]
+        )
+    assert repr(found[0]) == repr(found[1])
+    assert [one[0] for one in found[0]] == [109_991, 8900]
+    assert found[0][0][5]["nan"].count == 2
 
 
 class TestOtherTrainers:
