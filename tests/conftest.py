@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import settings
@@ -26,6 +27,8 @@ os.environ.pop("COLUMNS", None)
 
 _LONG_ROOMS = {"oracle", "fuzz", "browser"}  # they try thousands of random inputs
 _BUILT = ("wheel", "playground")  # fixtures that take seconds
+_LEFT = pytest.mark.skip(reason="another case of what other tests try: MS_TUNE_TEST_MORE=1 runs it")
+_SEED = os.environ.get("MS_TUNE_TEST_SEED", "47")  # which cases `drawn` draws
 _READERS = {
     "test_structure.py",
     "test_texts.py",
@@ -50,22 +53,44 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def _leave_out(items: list[pytest.Item]) -> None:
+    """Skip what is left to ``MS_TUNE_TEST_MORE=1``: tests marked ``more``, and the cases that ``drawn`` does not draw.
+
+    A case is what is in brackets, so that all tests of one parameter run or none; otherwise the test's name.
+    """
+    cases: dict[tuple[str, int], dict[str, list[pytest.Item]]] = {}
+    for item in items:
+        if item.get_closest_marker("more"):
+            item.add_marker(_LEFT)
+            continue
+        for node, mark in item.iter_markers_with_node("drawn"):
+            name = item.name.partition("[")[2] or item.name
+            cases.setdefault((node.nodeid.partition("[")[0], mark.args[0]), {}).setdefault(name, []).append(item)
+    for (where, count), named in cases.items():
+        draw = Random(f"{_SEED} {where}")  # noqa: S311 - a choice of tests
+        for name in sorted(named, key=lambda _: draw.random())[count:]:
+            for item in named[name]:
+                item.add_marker(_LEFT)
+
+
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in a hook of the same name
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark fast tests; with several processes (``-n 2 --dist loadgroup``) also group tests that must share a process.
+    """Mark fast tests; with several processes (``-n 2 --dist loadgroup``) also group tests that should share a process.
 
-    Runs of the real MindSpore are shared by the tests of a folder: in two processes each would run twice.
+    What the tests of a file share would be made twice in two processes: fixtures, what is parsed, a framework that is loaded from
+    its wheel. Runs of the real MindSpore are shared by the tests of a folder, a release of a framework by all oracles.
     """
-    left = pytest.mark.skip(reason="another case of what other tests try: MS_TUNE_TEST_MORE=1 runs it")
+    if "MS_TUNE_TEST_MORE" not in os.environ:
+        _leave_out(items)
     for item in items:
-        if item.get_closest_marker("more") and "MS_TUNE_TEST_MORE" not in os.environ:
-            item.add_marker(left)
         group = next((name for name in _BUILT if name in getattr(item, "fixturenames", ())), "")
         if not group and item.get_closest_marker("mindspore"):
             group = f"mindspore in {item.path.parent.name}"
         elif not group and item.path.name in _READERS:
             group = "sources"
-        if group and config.pluginmanager.hasplugin("xdist"):
+        release = getattr(item, "callspec", None) and item.callspec.params.get("framework")  # type: ignore[attr-defined]
+        group = group or f"framework {release}" * bool(release) or "/".join(item.path.parts[-2:])
+        if config.pluginmanager.hasplugin("xdist"):
             item.add_marker(pytest.mark.xdist_group(group))
         slow = item.get_closest_marker("mindspore") or item.get_closest_marker("slow") or group in _BUILT
         random = getattr(getattr(item, "function", None), "is_hypothesis_test", False)

@@ -37,6 +37,7 @@ def test_every_setting_has_a_text_in_both_languages_and_is_read() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.more  # half a minute of npm
 def test_it_compiles_packs_and_loads(tmp_path: Path) -> None:
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")

@@ -63,6 +63,7 @@ JOBS = (
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize(("line", "dialect"), JOBS, ids=[f"{line.split()[0]}-{dialect}" for line, dialect in JOBS])
 def test_written_files_are_clean_and_fit(
     line: str, dialect: str, capsys: pytest.CaptureFixture[str], tmp_path: Path

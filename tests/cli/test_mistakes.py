@@ -229,6 +229,7 @@ _HOSTILE = {
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(4)
 @pytest.mark.usefixtures("_home")
 @pytest.mark.parametrize("line", _HOSTILE)
 def test_no_file_stops_a_command(line: str, tmp_path: Path) -> None:

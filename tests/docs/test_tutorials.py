@@ -22,7 +22,6 @@ from ms_tune.native import cache_root
 from tests.docs.examples import ROOT
 from tests.dryrun.machine import needs_mindspore
 
-_SIMULATED = ("does-it-fit", "dryrun")
 _READ = ("slow-to-fast",)
 COLUMNS = "100"
 _RECORDED = ROOT / "tests" / "data" / "does_it_fit_runs.json"
@@ -82,7 +81,9 @@ def furnish_cache(cache: Path) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        *(pytest.param(name, marks=(pytest.mark.mindspore, needs_mindspore)) for name in _SIMULATED),
+        # Ten whole stages, over a minute; other tests run its other commands, and each kind of simulation.
+        pytest.param("does-it-fit", marks=(pytest.mark.mindspore, needs_mindspore, pytest.mark.more)),
+        pytest.param("dryrun", marks=(pytest.mark.mindspore, needs_mindspore)),
         *_READ,
     ],
 )

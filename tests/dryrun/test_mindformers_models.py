@@ -19,7 +19,7 @@ from tests.dryrun.conftest import RealRun, run_dryrun
 from tests.dryrun.machine import needs_mindformers
 from tests.dryrun.test_end_to_end import MIB, largest_use, logged_footprint, logged_peak, rows, swept_peak
 
-pytestmark = [pytest.mark.mindspore, needs_mindformers]
+pytestmark = [pytest.mark.mindspore, needs_mindformers, pytest.mark.drawn(3)]  # of three models and a refused one
 
 WORDS, HIDDEN, WIDE, HEADS, GROUPS, SIZE = 1024, 256, 512, 8, 4, 32
 EXPERTS, EXPERT_WIDE, EXPERT_WAYS, TENSOR = 8, 128, 2, 2

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,15 +96,27 @@ class Framework(Child):
         return None if answer is None else Refusal(**answer)
 
 
+_started: dict[tuple[str, str], Framework] = {}
+
+
+def close_all() -> None:
+    """End the releases that the tests of this process shared."""
+    for one in _started.values():
+        one.__exit__(None, None, None)
+    _started.clear()
+
+
 def framework_of(releases: Sequence[str], program: str = "framework_child") -> Any:  # noqa: ANN401 - pytest's own type
-    """Return a module fixture: each release, started in its own folder; tests are skipped where it cannot run."""
+    """Return a fixture: each release, started once for all modules, in its own folder; tests are skipped where it cannot run."""
 
     @pytest.fixture(scope="module", params=releases)
-    def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Framework]:
+    def framework(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Framework:
         missing = why_missing(request.param)
         if missing:
             pytest.skip(missing)
-        with Framework(request.param, tmp_path_factory.mktemp("framework"), program) as started:
-            yield started
+        asked = (request.param, program)
+        if asked not in _started:
+            _started[asked] = Framework(request.param, tmp_path_factory.mktemp("framework"), program)
+        return _started[asked]
 
     return framework

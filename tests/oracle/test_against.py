@@ -22,6 +22,7 @@ from ms_tune.facts.query import VERSIONS
 from ms_tune.normalize.compare_log import LogVerdict, compare_plan
 from ms_tune.readers.recompute_log import read_recompute_log
 from tests.oracle import layer_setting, pynative
+from tests.oracle.amount import cases
 from tests.oracle.cases import random_case
 from tests.oracle.job_logs import formats, job_log
 from tests.oracle.pynative_cases import random_config
@@ -32,7 +33,7 @@ from tests.oracle.whole_cases import CORE_PATTERNS, LEGACY_PATTERNS
 if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "1250")) // 25  # of each release
+CASES = cases(500, 1250) // 25  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "5"))
 
 _LEGACY = (("LlamaForCausalLM", "", 0), ("TelechatForCausalLM", "", 0), ("DeepseekV3ForCausalLM", "", 2))

@@ -21,13 +21,14 @@ from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
 from tests.jobs import read_recompute
 from tests.oracle import layer_setting, wheels
+from tests.oracle.amount import cases
 from tests.oracle.cases import random_case
 
 if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan, LayerSpec
     from tests.oracle.layer_setting import Outcome
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "750"))  # of each release
+CASES = cases(300, 750)  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 _STOPS = {"ValueError", "IndexError", "TypeError", "endless-loop"}  # each of which some case must reach
 

@@ -18,6 +18,7 @@ from ms_tune.errors import ConfigError
 from ms_tune.source.yaml import parse_source
 from tests.jobs import mindspeed_plan
 from tests.oracle import mindspeed_ms, wheels
+from tests.oracle.amount import cases
 from tests.oracle.cases import as_read, text_of
 from tests.oracle.mindspeed_cases import random_config
 from tests.oracle.whole_cases import DROP, without_some
@@ -36,7 +37,7 @@ def oracle() -> mindspeed_ms.Oracle:
     return mindspeed_ms.Oracle()
 
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "375"))
+CASES = cases(150, 375)
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 
 

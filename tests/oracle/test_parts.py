@@ -18,11 +18,12 @@ from ms_tune.enums import Dialect
 from ms_tune.facts.query import VERSIONS
 from ms_tune.lint.checklist import built_in
 from tests.oracle import wheels
+from tests.oracle.amount import cases
 from tests.oracle.framework import why_missing
 from tests.oracle.make_parts import FIGURES, IDS, NEEDED, Release, Subject, cut, linted, placed, with_value
 
 _SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "7"))
-_CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "60"))
+_CASES = cases(25, 60)
 _SHARE = 0.7  # of the values that stop a class, reported at least: of twenty such values of 1.9, 15 are (98 % of 207 of all releases)
 _WORDS = ("", "x", "true", "4096", "1e-5", "0.5", "AdamW", "./data", "None", "a b")
 

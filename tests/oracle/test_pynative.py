@@ -19,6 +19,7 @@ from ms_tune.job.detect import recognise
 from ms_tune.source.yaml import parse_source
 from tests.jobs import dynamic_plan
 from tests.oracle import pynative, wheels
+from tests.oracle.amount import cases
 from tests.oracle.cases import as_read, text_of
 from tests.oracle.pynative_cases import random_config
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _MISSING = pynative.why_missing()
 pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "750"))
+CASES = cases(300, 750)
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 _LABELS = {
     "Recompute": "select_patterns",

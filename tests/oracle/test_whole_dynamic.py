@@ -7,7 +7,6 @@ them. The cells of a layer are those of ms-tune's trees, which come from real ne
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,12 +22,13 @@ from ms_tune.facts.models import model_of
 from ms_tune.source.yaml import parse_source
 from tests.jobs import dynamic_plan
 from tests.oracle import pynative
+from tests.oracle.amount import cases
 from tests.oracle.cases import as_read, text_of
 from tests.oracle.models import Models, Network
 from tests.oracle.test_pynative import assert_same_layers
 from tests.oracle.whole_cases import ARCHITECTURES, SEED, dynamic_config
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "150"))
+CASES = cases(60, 150)
 _MODELS = ("qwen3", "deepseek_v3")
 _MISSING = pynative.why_missing()
 pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))

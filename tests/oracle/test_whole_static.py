@@ -6,7 +6,6 @@ code inside the wheel reads it, builds the model's config and sets the layers, w
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -21,6 +20,7 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
 from tests.jobs import remedy_of, static_plan
+from tests.oracle.amount import cases
 from tests.oracle.cases import text_of
 from tests.oracle.framework import Framework, framework_of
 from tests.oracle.models import names_two_counts
@@ -29,7 +29,7 @@ from tests.oracle.whole_cases import SEED, in_model_folder, static_config
 if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan, LayerSpec
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "40"))  # of each release
+CASES = cases(20, 40)  # of each release
 SECTIONS = ("model", "parallel", "parallel_config", "moe_config", "runner_config", "context")
 # Calls on a layer (False) or on a part of it (True).
 _ASKED = {

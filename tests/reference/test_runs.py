@@ -138,6 +138,7 @@ def simulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return simulate(tmp_path_factory.mktemp("stages"), dict.fromkeys([*stages, *_GROWING, _OVERLAPPED]))
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize(("name", "stage"), STAGES)
 def test_a_stage_holds_what_theory_says(name: str, stage: int, simulated: dict[Job, Simulated]) -> None:
     made = simulated[name, stage, None]
