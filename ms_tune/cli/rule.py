@@ -67,8 +67,7 @@ def _try_examples(checklists: Sequence[Path], console: Console) -> ExitCode:
     if not checklists:
         raise UsageError(msg("rule.try.nothing"), usage_hint(_PROGRAM))
     wrong = list(wrong_examples(checklists))
-    for message in wrong:
-        console.write(console.say(message))
+    console.write_lines(wrong)
     if not wrong:
         console.write(console.text("rule.try.fine"))
     return ExitCode.FINDINGS if wrong else ExitCode.OK

@@ -264,6 +264,11 @@ class Console:
             text = "\n".join([*[""] * (len(text) - len(body)), *fold(body, terminal_width())])
         self.write_raw(text)
 
+    def write_lines(self, lines: Iterable[str | Message | Text], lead: str = "") -> None:
+        """Write lines of the result, each after ``lead``."""
+        for line in lines:
+            self.write(f"{lead}{line if isinstance(line, str) else self.say(line)}")
+
     def write_text(self, text_id: str, /, **params: object) -> None:
         """Write the text with this ID as a line of the result."""
         self.write(self.text(text_id, **params))

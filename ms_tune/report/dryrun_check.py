@@ -80,8 +80,7 @@ def _show_jobs(check: ScriptCheck, console: Console) -> None:
     for job in check.jobs:
         if job.job.ranks:
             console.write_text("stack.job", **job_params(job.job))
-        for line in _job_lines(job, console):
-            console.write(f"  {line}")
+        console.write_lines(_job_lines(job, console), "  ")
     console.write("")
 
 

@@ -65,8 +65,7 @@ def show_command(result: CommandResult, console: Console, *, verbose: bool = Fal
 
 def _show_evidence(result: CommandResult, console: Console) -> None:
     console.write_section("dryrun.show.evidence")
-    for line in evidence_lines(result.verdict, console):
-        console.write(line)
+    console.write_lines(evidence_lines(result.verdict, console))
     _show_changes(result, console)
     if result.worst is not None:
         _show_figures(result, result.worst, console)
@@ -82,8 +81,7 @@ def _show_figures(result: CommandResult, worst: RankResult, console: Console) ->
         console.write_text("dryrun.show.traced-small", **small)
     if worst.theory:
         console.write_section("launch.theory")
-        for line in theory_lines(worst.theory, console):
-            console.write(line)
+        console.write_lines(theory_lines(worst.theory, console))
     memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
     kind = "stand-in" if result.backend is Backend.STAND_IN else "cann"
     console.write_section(f"dryrun.show.worth.{kind}", level=result.level)
@@ -96,8 +94,7 @@ def _show_changes(result: CommandResult, console: Console) -> None:
     lines += [console.say(message) for message in result.support]
     if lines:
         console.write_text("launch.changes")
-        for line in lines:
-            console.write(f"  {line}")
+        console.write_lines(lines, "  ")
 
 
 def _change_text(change: SettingChange, job: LaunchedJob) -> Message:
@@ -123,8 +120,7 @@ def _show_doubtful(result: CommandResult, console: Console) -> None:
     for text, places in (("stages.command.reads", result.reads), ("stages.command.bounds", result.bounds)):
         if places:
             console.write_text(text, count=max(len(places), sum(one.places for one in result.processes)))
-            for place in places[:_SHOWN_PLACES]:
-                console.write(f"  {place}")
+            console.write_lines(map(str, places[:_SHOWN_PLACES]), "  ")
             if len(places) > _SHOWN_PLACES:
                 console.write(f"  {console.text('stages.command.more', count=len(places) - _SHOWN_PLACES)}")
 
@@ -207,8 +203,7 @@ def show_log(comparison: LogComparison, console: Console, *, quiet: bool = False
     ]
     show_table(console, ["figure", "simulated", "real", "difference"], rows, "stages")
     console.write("")
-    for note in worst.notes:
-        console.write(f"- {console.say(note)}")
+    console.write_lines(worst.notes, "- ")
     _show_missing(comparison, console)
     if comparison.only_simulated:
         missing = ", ".join(map(number_or_dash, comparison.only_simulated))

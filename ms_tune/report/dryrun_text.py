@@ -61,10 +61,8 @@ def _show_job(result: DryrunResult, console: Console) -> None:
 def _show_evidence(result: DryrunResult, console: Console) -> None:
     run = result.worst.run if result.stages else result.runs[0]
     console.write_section("dryrun.show.evidence")
-    for line in evidence_lines(result.verdict, console):
-        console.write(line)
-    for message in run.standing:
-        console.write(f"  - {console.say(message)}")
+    console.write_lines(evidence_lines(result.verdict, console))
+    console.write_lines(run.standing, "  - ")
     backend = console.text(f"dryrun.show.backend.{result.backend.value}", level=result.level)
     console.write(f"  - {backend}")
     if result.stages:
@@ -103,8 +101,7 @@ def _show_theory(stage: StageResult, console: Console) -> None:
         console.write_text("dryrun.show.no-theory")
         return
     console.write_text("dryrun.show.theory", stage=stage.run.stage, layers=stage.run.layers)
-    for line in theory_lines(stage.theory, console):
-        console.write(line)
+    console.write_lines(theory_lines(stage.theory, console))
 
 
 def theory_lines(pairs: Iterable[TheoryCheck], console: Console) -> Iterator[str]:
@@ -141,8 +138,7 @@ def _show_changes(result: DryrunResult, console: Console) -> None:
 def _show_worth(result: DryrunResult, console: Console) -> None:
     title = "dryrun.show.worth.stand-in" if result.backend is Backend.STAND_IN else "dryrun.show.worth.cann"
     console.write_text(title, level=result.level)
-    for message in result.not_included:
-        console.write(f"  - {console.say(message)}")
+    console.write_lines(result.not_included, "  - ")
 
 
 def _next_command(result: DryrunResult) -> str:
@@ -184,8 +180,7 @@ def show_stages(result: DryrunResult, console: Console, *, verbose: bool) -> Non
     parts = ("rank", "layers", *_SHOWN_CONTENTS, "other") if verbose else ("layers",)
     columns = ["stage", *parts, "peak", "footprint", "verdict"]
     show_table(console, columns, [_stage_row(stage, console, verbose=verbose) for stage in shown], "stages")
-    for text in _stage_remarks(result, console) if verbose else ():
-        console.write(text)
+    console.write_lines(_stage_remarks(result, console) if verbose else ())
 
 
 def _stage_source(result: DryrunResult, console: Console) -> str:

@@ -214,14 +214,12 @@ _SHOWN = 10  # layouts shown in the ranking
 
 def show_search(found: SearchFit, console: Console, **how: bool) -> None:
     """Print the verdict, the simulated layouts and the chosen plan; with ``verbose`` all details."""
-    for line in search_verdict(found):
-        console.write(console.say(line))
+    console.write_lines(search_verdict(found))
     if how.get("quiet"):
         return
     verbose = how.get("verbose", False)
     heads = list(_head_lines(found))
-    for line in heads if verbose else heads[:1]:
-        console.write(console.say(line))
+    console.write_lines(heads if verbose else heads[:1])
     ranked = found.ranking.candidates
     if ranked and (verbose or not found.tried):
         console.write_section("layouts.title.ranking", shown=min(_SHOWN, len(ranked)), count=len(ranked))
@@ -231,8 +229,7 @@ def show_search(found: SearchFit, console: Console, **how: bool) -> None:
         console.write_table(*_tried_table(found, console), right=range(1))
     if verbose:
         console.write_section("layouts.title.notes")
-        for line in search_notes(found):
-            console.write(f"  - {console.say(line)}")
+        console.write_lines(search_notes(found), "  - ")
     if found.best is not None:
         console.write_section("layouts.plan")
         console.write("")

@@ -109,8 +109,7 @@ def show_report(
 def _show_evidence(shown: FitPage, console: Console) -> None:
     if shown.assumptions:
         console.write("")
-    for line in shown.assumptions:
-        console.write(console.say(line))
+    console.write_lines(shown.assumptions)
     if shown.rows:
         console.write("")
         console.write_table(shown.heads, shown.rows, right=range(NUMBERS))
@@ -119,8 +118,7 @@ def _show_evidence(shown: FitPage, console: Console) -> None:
     for title, lines in shown.sections:
         if lines:
             console.write(f"\n{console.text(title)}")
-            for sentence in lines:
-                console.write(f"  - {console.say(sentence)}")
+            console.write_lines(lines, "  - ")
 
 
 _FEW = 3  # remedies on the default screen
@@ -142,8 +140,7 @@ def _show_short(shown: FitPage, console: Console) -> None:
     for title, sentences in shown.sections:
         if title == "fit.title.remedies" and sentences:
             console.write_section(title)
-            for sentence in sentences[:_FEW]:
-                console.write(f"  - {console.say(sentence)}")
+            console.write_lines(sentences[:_FEW], "  - ")
 
 
 def _other_plans(report: FitReport, console: Console) -> list[str]:
@@ -329,8 +326,7 @@ def show_explanation(found: TimeExplanation, console: Console) -> None:
     if any(kind.value == "swap" and count for cell in found.cells for kind, count in cell.items()):
         console.write_text("fitting.note.swap-hidden")
     if found.clock.runs:
-        for note in clock_notes(found.clock):
-            console.write(console.say(note))
+        console.write_lines(clock_notes(found.clock))
     if not found.clock.times:
         console.write_text("fitting.note.costs" if found.costs.known else "fitting.note.no-costs")
 

@@ -52,13 +52,11 @@ def show_summary(report: MemoryReport, console: Console, top: int | None) -> Non
         while len(remedies) > 1 and left - console.count_lines(*remedies) < _FEWEST:
             remedies.pop()
         most = top or max(_FEWEST, min(_SHORT, left - console.count_lines(*remedies)))
-    for line in before:
-        console.write(line)
+    console.write_lines(before)
     if len(rank.table):
         console.write_section("memory.show.largest")
         _show_short(rank.peak.holders[:most], console)
-        for line in ("", title, *remedies):
-            console.write(line)
+        console.write_lines(("", title, *remedies))
     if rank.placed is not None and len(report.ranks) > 1:
         _show_ranks(report, console)
     findings = sorted(report.all_findings, key=lambda finding: finding.severity.rank)
@@ -189,10 +187,8 @@ def _phase_text(rank: RankReport, console: Console) -> str:
 
 def _show_figures(report: MemoryReport, console: Console) -> None:
     rank = report.worst
-    for line in verdict_lines(rank.verdict, console):
-        console.write(line)
-    for line in _trace_lines(rank, len(report.ranks), console):
-        console.write(line)
+    console.write_lines(verdict_lines(rank.verdict, console))
+    console.write_lines(_trace_lines(rank, len(report.ranks), console))
     if not len(rank.table):
         return
     peak, footprint = rank.curve.peak_bytes, rank.curve.footprint_bytes

@@ -92,8 +92,7 @@ def _show_main_figures(run: RunMetrics, report: MetricsReport, console: Console)
     rows = list(_short_rows(run, report.comparison, console))
     _write_rows(rows[:1] if is_wrong else rows, console)
     causes = run.judgement[1:2] if report.comparison is None and not is_wrong else ()
-    for cause in causes:
-        console.write(f"    {console.say(cause)}")
+    console.write_lines(causes, "    ")
     said = _worst(run.health, report)  # by the verdict
     others = [problem for problem in problems if problem is not said]
     if others and not causes:
@@ -319,8 +318,7 @@ def _problem_label(problem: Diagnostic, console: Console) -> str:
 def _show_comparison(comparison: RunComparison, console: Console) -> None:
     title, *lines = comparison_lines(comparison, console)
     console.write(title)
-    for line in lines:
-        console.write(f"  {line}")
+    console.write_lines(lines, "  ")
     rows = [_figure_row(one, console) for one in (comparison.linearity, comparison.guide) if one]
     _write_rows(rows, console)
 

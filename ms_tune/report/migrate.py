@@ -60,8 +60,7 @@ def _show_open(found: Migration, console: Console) -> None:
     if rows or found.missing:
         console.write_section("migrate.blocking" if found.refused else "migrate.fate.ask")
         _show_entries(rows[:_FEW], console, within=terminal_width())
-        for one_missing in found.missing:
-            console.write(f"        {console.say(one_missing)}")
+        console.write_lines(found.missing, "        ")
     if len(rows) > _FEW:
         console.write(f"  {console.text('migrate.more', count=len(rows) - _FEW)}")
     lost = [one.name for one in found.entries if one.fate is Fate.NONE]
@@ -80,8 +79,7 @@ def _show_fates(found: Migration, console: Console, *, everything: bool) -> None
     if found.refused:
         console.write_section("migrate.blocking")
         _show_entries(found.blocking, console)
-        for one_missing in found.missing:
-            console.write(f"        {console.say(one_missing)}")
+        console.write_lines(found.missing, "        ")
     if found.added:
         console.write_section("migrate.added")
         for added in found.added:
@@ -157,8 +155,7 @@ def write_memory(sides: BothSides, console: Console, *, verbose: bool) -> None:
     for name, limits in (("unproved", sides.unproved), ("limits", sides.limits)):
         if limits:
             console.write_text(f"migrate.memory.{name}")
-        for limit in limits:
-            console.write(f"  - {console.say(limit)}")
+        console.write_lines(limits, "  - ")
 
 
 def _show_stage(one: StageMemory, console: Console, *, unproved: bool) -> None:

@@ -36,8 +36,7 @@ def write_new_job(found: NewJob, console: Console) -> None:
     draft = found.draft
     console.write_text("init.layout", layout=draft.layout, again=_counts(draft), samples=found.size.samples)
     console.write_text("init.assumptions")
-    for one in found.assumed:
-        console.write(f"- {console.say(one)}")
+    console.write_lines(found.assumed, "- ")
 
 
 def write_formula(found: NewJob, console: Console) -> None:

@@ -128,8 +128,7 @@ def _write_formative(plan: LayerPlan, console: Console) -> None:
     console.write(f"\n{title}")
     if not lines:
         lines = [f"{key}: {value}" for key, value in (plan.formative or {}).items()]
-    for line in lines:
-        console.write(f"  {line}")
+    console.write_lines(lines, "  ")
 
 
 def _name_pattern(legend: dict[str, str], pattern: str) -> str:
@@ -170,8 +169,7 @@ def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console
             kind = run[0].kind
             rows[-1].insert(_NUMBERS, console.text(f"normalize.kind.{kind.value}") if kind else "")
     heads = [console.text(f"normalize.column.{name}") for name in names]
-    for line in table_lines(heads, rows, right=range(_NUMBERS), width=width) if rows else ():
-        console.write(line)
+    console.write_lines(table_lines(heads, rows, right=range(_NUMBERS), width=width) if rows else ())
     if legend:
         _write_legend(legend, plan, console, width)
 
@@ -183,8 +181,7 @@ def _write_legend(legend: dict[str, str], plan: LayerPlan, console: Console, wid
     for pattern, name in legend.items():
         console.write(f"  {name:<3} {pattern}")
         found = ", ".join((plan.matches or {}).get(pattern, ()))
-        for line in textwrap.wrap(found, width - 8, break_long_words=False, break_on_hyphens=False):
-            console.write(f"        {line}")
+        console.write_lines(textwrap.wrap(found, width - 8, break_long_words=False, break_on_hyphens=False), "        ")
 
 
 def _layers_row(run: Sequence[LayerSpec], legend: dict[str, str], effect: str, whole: str) -> list[str]:

@@ -50,8 +50,7 @@ def show_summary(report: ProfileReport, console: Console) -> None:
     """Show the verdict with its evidence, the largest gaps by the host's activity, and the next steps."""
     show_verdict(report, console)
     causes = report.causes[:_SHORT]
-    for line in report.verdict.evidence[: _EVIDENCE[len(causes)]]:
-        console.write(f"  - {console.say(line)}")
+    console.write_lines(report.verdict.evidence[: _EVIDENCE[len(causes)]], "  - ")
     if causes:
         _show_causes(causes, console)
     else:
@@ -61,8 +60,7 @@ def show_summary(report: ProfileReport, console: Console) -> None:
             console.write(_problem_line(problem, console))
     if not report.causes:
         _show_next(report, console)
-    for unknown in report.unknown[:1]:
-        console.write(console.say(unknown))
+    console.write_lines(report.unknown[:1])
     console.write_text("profile.show.verbose")
 
 
@@ -102,30 +100,25 @@ def _total_ms(gaps: Sequence[Gap]) -> float:
 
 def _show_next(report: ProfileReport, console: Console) -> None:
     console.write(console.labelled(console.text("profile.show.next"), ""))
-    for line in report.verdict.next_steps:
-        console.write(f"  - {console.say(line)}")
+    console.write_lines(report.verdict.next_steps, "  - ")
 
 
 def show_report(report: ProfileReport, top: int, console: Console) -> None:
     """Show all results, the verdict first."""
     show_verdict(report, console)
-    for line in report.verdict.evidence:
-        console.write(f"  - {console.say(line)}")
+    console.write_lines(report.verdict.evidence, "  - ")
     if report.causes:
         _show_causes(report.causes, console)
     else:
         _show_next(report, console)
-    for unknown in report.unknown:
-        console.write(console.say(unknown))
+    console.write_lines(report.unknown)
     _show_shares(report, console)
     for title, heads, rows, right in tables_of(report, top, console):
         if rows:
             console.write(f"\n{title}")
-            for text in table_lines(heads, rows, right=range(right), width=terminal_width() - 2):
-                console.write(f"  {text}")
+            console.write_lines(table_lines(heads, rows, right=range(right), width=terminal_width() - 2), "  ")
     console.write("")
-    for doubt in _doubt_lines(report, console):
-        console.write(doubt)
+    console.write_lines(_doubt_lines(report, console))
 
 
 def _show_shares(report: ProfileReport, console: Console) -> None:

@@ -110,8 +110,7 @@ def moment_text(report: TorchReport, event: int | None) -> Message:
 
 def show_replay(report: TorchReport, console: Console) -> None:
     """Show whether the figures are proved."""
-    for line in proof_lines(report):
-        console.write(console.say(line))
+    console.write_lines(proof_lines(report))
 
 
 def proof_lines(report: TorchReport) -> list[Message]:
@@ -208,8 +207,7 @@ def show_what_if(result: TorchWhatIf, console: Console, *, quiet: bool = False, 
         ]
         rows.append([*sizes, _setting_text(outcome, console, report), over])
     show_table(console, ["start", "peak", "change", "end", "setting", "fits"], rows)
-    for line in proof_lines(report)[0 if verbose else 1 :]:
-        console.write(console.say(line))
+    console.write_lines(proof_lines(report)[0 if verbose else 1 :])
     if verbose and not report.simulated:
         recorded = report.reserved_peak_bytes or 0
         write_figure(console, "snapshot.show.reserved", size_text(recorded), console.text("snapshot.show.as-recorded"))

@@ -86,8 +86,7 @@ def _show_run(report: WhatIfReport, console: Console) -> None:
     _show_proof(report, console)
     if inferred.undecided:
         console.write("  " + console.text("allocator.show.open", names=", ".join(inferred.undecided)))
-    for line in verdict_lines(report.verdict, console):
-        console.write(line)
+    console.write_lines(verdict_lines(report.verdict, console))
 
 
 def _show_proof(report: WhatIfReport, console: Console) -> None:
