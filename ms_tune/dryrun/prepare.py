@@ -12,7 +12,7 @@ from ms_tune.dryrun.settings import with_settings
 from ms_tune.dryrun.shrink import mindformers
 from ms_tune.dryrun.shrink.mindformers_layers import PreparedConfig
 from ms_tune.enums import CHECKED_ONLY, Dialect
-from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.query import data_folder
 from ms_tune.job import Job, ModelFile, no_model_config, not_simulated
@@ -130,7 +130,7 @@ class LoadedConfig(Record):
             self.prepared_config  # noqa: B018 - raises the error
         except UnsupportedError as error:
             return error
-        except ConfigError:
+        except (ConfigError, UsageError):  # such as a launcher's number of devices that the config contradicts
             return None
         return None
 

@@ -862,6 +862,16 @@ class TestScript:
         assert seen.estimate is not None
         assert config.exists()
 
+    def test_a_launcher_that_contradicts_the_config_does_not_end_the_screen(self, tmp_path: Path) -> None:
+        part = "{use_parallel: True, trainer: {type: A}, parallel_config: {data_parallel: 2, model_parallel: 2}}"
+        (tmp_path / "job.yaml").write_text(part, "utf-8")
+        (tmp_path / "run_mindformer.py").write_text("", "utf-8")
+        script = tmp_path / "run.sh"
+        script.write_text("msrun --worker_num=8 run_mindformer.py --config job.yaml\n", "utf-8")
+        seen = check_job(script)
+        assert "MST837" in [one.id for one in seen.matters]
+        assert seen.no_estimate_because is not None
+
     def test_the_config_may_build_on_another(self, tmp_path: Path) -> None:
         template = (TEMPLATES / "mindformers" / "qwen3_32b.yaml").read_text("utf-8")
         (tmp_path / "base.yaml").write_text(template, "utf-8")
