@@ -58,6 +58,7 @@ _OUTSIDE_WORLD = {
 }
 _LONGEST_NAME = 60  # characters; a longer string is prose
 _PURE = ("dialects", "estimate", "pools", "planning", "verdict")  # packing except its compiled core
+_COMPILED = "planning.anneal"  # calls C code
 
 
 def room(name: str) -> str:
@@ -341,7 +342,7 @@ class TestRawKeys:
 
 class TestPureRooms:
     def test_they_know_no_files_processes_or_terminal(self) -> None:
-        pure = [module for module in modules() if module.inside(*_PURE)]
+        pure = [module for module in modules() if module.inside(*_PURE) and not module.inside(_COMPILED)]
         assert pure
         outside = ((module, use) for module in pure for use in imports(module) if not use.typing_only and _outside(use))
         assert [f"{module.name}:{use.line} {use.module}" for module, use in outside] == []

@@ -8,6 +8,7 @@ valid for any result of the solver. With integer layers, the same loop proves th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
@@ -26,6 +27,7 @@ _MOST_CUTS = 96  # added per solution
 _TRACED = 150_000  # passes of all stages, summed over the paths that are followed per solution
 _STALLED, _PATIENCE = 1e-7, 5  # minimum relative gain of a round; number of rounds that may gain less
 _PROGRESS_SHARES = (0.5, 0.8, 0.95)
+_FAR = 0.05  # relative distance from the longest path at which a cut is dropped: many make every solution slow
 _CLOSE = 1e-9  # relative tolerance of floating-point results
 
 
@@ -103,24 +105,30 @@ class PlanRelaxation:
         most = min(max(_TRACED // len(graph.kind), 2), _MOST_CUTS)
         ranked = sorted(best.values(), key=lambda one: -through[one])[:most]
         known = {(cut.forward.tobytes(), cut.backward.tobytes()) for cut in self.cuts}
-        for one in ranked:
-            cut = self._longest_path(one, ends, rests)
+        for counted in self._longest_paths(ranked, ends, rests):
+            cut = PathCut(counted[: graph.cells], counted[graph.cells :])
             key = (cut.forward.tobytes(), cut.backward.tobytes())
             if key not in known:
                 known.add(key)
                 self.cuts.append(cut)
         return whole
 
-    def _longest_path(self, one: int, ends: Floats, rests: Floats) -> PathCut:
+    def _longest_paths(self, passes: Sequence[int], ends: Floats, rests: Floats) -> Floats:
+        # Count the passes of each kind on the longest path through each of these passes, all paths in step.
         graph = self.costs.graph
-        followers, nothing = self.followers, len(graph.kind)
-        counted = np.zeros(2 * graph.cells)
-        for passed in graph.path_to(one, ends):
-            counted[graph.kind[passed]] += 1
-        while after := [int(other) for other in followers[one] if other != nothing]:
-            one = max(after, key=lambda other: rests[other])
-            counted[graph.kind[one]] += 1
-        return PathCut(counted[: graph.cells], counted[graph.cells :])
+        nothing, rows = len(graph.kind), np.arange(len(passes))
+        kinds, rests = np.append(graph.kind, 2 * graph.cells), np.append(rests, -1.0)
+        counted = np.zeros((len(passes), 2 * graph.cells + 1))
+        waits, ends = np.append(np.stack([graph.before, graph.source], axis=1), [[nothing] * 2], axis=0), ends.copy()
+        ends[nothing] = -1.0
+        after = np.append(self.followers, [[nothing] * 2], axis=0)
+        for others, ranks, first in ((waits, ends, True), (after, rests, False)):
+            at = np.array(passes)
+            while (at != nothing).any():
+                counted[rows, kinds[at]] += first or at != passes
+                one, other = others[at].T
+                at = np.where(ranks[one] >= ranks[other], one, other)
+        return counted[:, :-1]
 
 
 def _following_passes(costs: Costs) -> NDArray[np.intp]:
@@ -217,6 +225,8 @@ def lower_bound(relaxation: PlanRelaxation, known: IntArray, rounds: int) -> Low
         found = _from_duals(relaxation, rows, limits, solved.ineqlin.marginals, solved.eqlin.marginals)
         won, best = found - best, max(best, found)
         layers = solved.x[:-1].reshape(cells, runs, kinds).sum(axis=1)
+        spare = solved.ineqlin.residual[-len(relaxation.cuts) :]
+        relaxation.cuts[:] = [cut for cut, ticks in zip(relaxation.cuts, spare, strict=True) if ticks <= _FAR * best]
         time = relaxation.add_cuts(solved.x[:-1])
         for weight in _PROGRESS_SHARES:
             relaxation.add_cuts((1 - weight) * solved.x[:-1] + weight * target_plan)

@@ -9,19 +9,16 @@ import numpy as np
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UsageError
+from ms_tune.planning.anneal import BestState, PlanSpace, anneal_plans, is_within_limit
 from ms_tune.planning.bound import least_limit, relaxation_of
 from ms_tune.planning.costs import Costs, IntArray, costs_of
 from ms_tune.planning.schedule import Schedule, why_refused
 from ms_tune.planning.search import (
-    BestState,
     Effort,
     PlanSearch,
-    PlanSpace,
     SearchProgress,
-    anneal_plans,
     annealing_steps,
     even_state,
-    is_within_limit,
     number_of_stop,
     search_plans,
     without_kinds,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -10,29 +9,16 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ms_tune.enums import RecomputeMode
+from ms_tune.planning.anneal import BestState, PlanSpace, anneal_plans, is_allowed, is_within_limit
 from ms_tune.planning.bound import PlanRelaxation, least_limit, lower_bound, relaxation_of, search_better_plan
 from ms_tune.planning.costs import Costs, IntArray, costs_of
 from ms_tune.planning.table import CostTable
 
 if TYPE_CHECKING:
     from ms_tune.planning.costs import Costs, IntArray
-# Independent chains, each with its own random numbers, and moves tried at once by each: the first acceptable one is made. Simulating
-# many plans at once costs little more than one, and long chains find better plans than many short ones.
-_CHAINS, _TRIED = 8, 16
-# Cumulative percentages of moves: within the cell, to another chunk of the stage, to an adjacent cell; else to any cell.
-_SAME, _CHUNK, _NEXT = 45, 60, 80
-_EXCHANGED = 20  # percentage of moves that exchange two cells instead
-_HOTTEST, _COLDEST = 2_000, 50  # millionths of the best time
-_MILLION = 1_000_000
-_RENEWALS = 4  # number of times that the best quarter of the chains replaces the worst
-_DRAWS = 1024
-# Accepted loss of a step, in millionths of the temperature, for a draw from an exponential distribution.
-_EXPONENTIAL = np.array([round(-math.log((index + 0.5) / _DRAWS) * _MILLION) for index in range(_DRAWS)], np.int64)
 _SIGINT = 2  # the number of the signal of Ctrl-C
-_OVER = 2**61  # score of a plan over the limit, plus 1 for each KiB of excess
 
 
 class Effort(Enum):
@@ -55,14 +41,14 @@ class _Budget(NamedTuple):
 
 _BUDGETS = {
     Effort.QUICK: _Budget(1_500_000, 2_500, 25, 500, 12),
-    Effort.NORMAL: _Budget(8_000_000, 20_000, 50, 1_500, 25),
+    Effort.NORMAL: _Budget(5_000_000, 20_000, 50, 1_500, 25),
     Effort.BEST: _Budget(60_000_000, 200_000, 200, 50_000, 300),
 }
 
 
 # Maximum number of variables for integer searches. Interleaved pipelines have many paths, and searching them proves little.
 _MOST_WHOLE, _MOST_INTERLEAVED = 320, 40
-_QUICKLY_WHOLE = 40  # maximum number for which there are all integer searches of a budget
+_QUICKLY_WHOLE, _WHOLES = 40, 4  # maximum number for which there are all integer searches of a budget; else how many
 _SMALL = 500_000  # maximum passes x cells for which the bound gets all rounds
 
 
@@ -156,18 +142,18 @@ def _run_search(found: PlanSearch, budget: _Budget, seed: int, on_progress: Call
         return
     if bounded.layers is not None:
         found.keep_if_better(_round_state(costs, bounded.layers))
-    wholes = min(max(budget.wholes * _QUICKLY_WHOLE // even_state(costs).size, 4), budget.wholes)
-    half = wholes // 2
-    used = _prove_optimal(found, relaxation, budget, half, on_progress)
+    few = even_state(costs).size <= _QUICKLY_WHOLE
+    wholes = budget.wholes if few else min(budget.wholes, _WHOLES)
+    used = _prove_optimal(found, relaxation, budget, wholes // 2, on_progress) if few else 0
     if found.is_optimal():
         return
     starts[1:] = [found.best.state]
     if bounded.layers is not None:
         starts.append(_round_state(costs, bounded.layers))
     starts = [start for start in starts if is_allowed(costs, start[None])[0]]
-    before = found.best.score
+    before, tried = found.best.score, few and used < wholes // 2
     _improve_plan(found, starts, steps - short, seed + 1, on_progress)
-    if found.best.score < before or used == half:
+    if found.best.score < before or not tried:
         _prove_optimal(found, relaxation, budget, wholes - used, on_progress)
 
 
@@ -345,127 +331,3 @@ def _deeper_cells(cell: Cell, kinds: Sequence[RecomputeMode]) -> Iterator[Cell]:
                 if kind in kinds:
                     found[kinds.index(kind)] = count
             yield tuple(found)
-
-
-class BestState(NamedTuple):
-    """The best plan so far."""
-
-    score: int
-    state: IntArray
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanSpace:
-    """The table and the rules for moves of a search."""
-
-    costs: Costs  # the table
-    fixed_layers: bool = False  # layers stay in their cells; only their recompute modes change
-
-    def scores(self, states: IntArray) -> IntArray:
-        """Return the scores of plans, shape (plans,): ticks, or a value above any time for plans over the limit."""
-        over = (self.costs.peak_bytes(states) - self.costs.table.limit_bytes).max(axis=1)
-        times = self.costs.step_ticks(states)
-        found: IntArray = np.where(over > 0, _OVER + (over + 1023) // 1024, times)
-        return found
-
-
-def is_within_limit(score: int) -> bool:
-    """Return whether a score is a time, so that the plan is within the limit."""
-    return score < _OVER
-
-
-def is_allowed(costs: Costs, states: IntArray) -> NDArray[np.bool_]:
-    """Return which states MindFormers can express and accepts, shape (plans,); see :mod:`ms_tune.planning.table`."""
-    found: NDArray[np.bool_] = (states.sum(axis=2)[:, costs.table.filled_cells] > 0).all(axis=1)
-    kinds = costs.table.kinds
-    if RecomputeMode.SELECT in kinds and RecomputeMode.COMM in kinds:
-        both = (states[:, :, kinds.index(RecomputeMode.SELECT)] > 0) & (
-            states[:, :, kinds.index(RecomputeMode.COMM)] > 0
-        )
-        found &= ~both.any(axis=1)
-    return found
-
-
-def anneal_plans(
-    space: PlanSpace, starts: Sequence[IntArray], steps: int, seed: int, on_step: Callable[[int, BestState], bool]
-) -> BestState:
-    """Return the best state found from allowed starts; ``on_step`` regularly receives it and returns whether to stop."""
-    states = np.stack([starts[index % len(starts)] for index in range(_CHAINS)])
-    scores, rows = space.scores(states), np.arange(_CHAINS)
-    first = int(scores.argmin())
-    best = BestState(int(scores[first]), states[first].copy())
-    random = np.random.PCG64(seed)
-    for step in range(steps):
-        drawn = (np.asarray(random.random_raw((_CHAINS * _TRIED, 12))) >> np.uint64(33)).astype(
-            np.int64
-        )  # 31 bits each
-        moved, fine = _with_moves(space, np.repeat(states, _TRIED, axis=0), drawn)
-        news, olds = space.scores(moved), np.repeat(scores, _TRIED)
-        heat = _temperature(best.score, step, steps)
-        gain = news - olds <= (heat * _EXPONENTIAL[drawn[:, 11] % _DRAWS]) // _MILLION
-        good = (fine & np.where(news >= _OVER, news <= olds, gain)).reshape(_CHAINS, _TRIED)
-        taken = good.any(axis=1)
-        first_good = (rows * _TRIED + good.argmax(axis=1))[taken]
-        states[taken], scores[taken] = moved[first_good], news[first_good]
-        lowest = int(scores.argmin())
-        if scores[lowest] < best.score:
-            best = BestState(int(scores[lowest]), states[lowest].copy())
-        if (step + 1) % max(steps // _RENEWALS, 1) == 0:
-            ranked, quarter = np.argsort(scores, kind="stable"), _CHAINS // 4
-            worst, leading = ranked[-quarter:], ranked[:quarter]
-            states[worst], scores[worst] = states[leading], scores[leading]
-        if step % 50 == 0 and on_step(step, best):
-            break
-    return best
-
-
-def _temperature(best: int, step: int, steps: int) -> int:
-    # Return the temperature in ticks, an integer: geometric from the hottest to the coldest.
-    if not is_within_limit(best):
-        return 0
-    done = step / max(steps - 1, 1)
-    millionths: int = round(_HOTTEST * (_COLDEST / _HOTTEST) ** done)
-    return max(best * millionths // _MILLION, 1)
-
-
-def _with_moves(space: PlanSpace, states: IntArray, drawn: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    # Apply one or two moves to each state, or exchange two of its cells; also return whether each result is allowed and another plan.
-    moved = states.copy()
-    exchanged = (drawn[:, 11] // _DRAWS % 100 < _EXCHANGED) & (not space.fixed_layers)
-    _apply_move(space, moved, drawn[:, :5], ~exchanged)
-    _apply_move(space, moved, drawn[:, 5:10], ~exchanged & (drawn[:, 10] % 2 == 0))
-    cells, stages, rows = states.shape[1], space.costs.table.stages, np.flatnonzero(exchanged)
-    cell, way, step = drawn[rows, 0] % cells, drawn[rows, 1] % 3, drawn[rows, 2]
-    aim = np.select(
-        [way == 0, way == 1], [_other_chunk(cell, step, cells, stages), _adjacent(cell, step, cells)], step % cells
-    )
-    moved[rows, cell], moved[rows, aim] = states[rows, aim], states[rows, cell]
-    return moved, is_allowed(space.costs, moved) & (moved != states).any(axis=(1, 2))
-
-
-def _other_chunk(cell: IntArray, step: IntArray, cells: int, stages: int) -> IntArray:
-    return (cell + stages * (1 + step % max(cells // stages - 1, 1))) % cells
-
-
-def _adjacent(cell: IntArray, step: IntArray, cells: int) -> IntArray:
-    found: IntArray = np.clip(cell + np.where(step % 2 == 0, 1, -1), 0, cells - 1)
-    return found
-
-
-def _apply_move(space: PlanSpace, states: IntArray, drawn: IntArray, chosen: NDArray[np.bool_]) -> None:
-    # Move one layer of the chosen states to another cell or recompute mode.
-    plans, cells, kinds = states.shape
-    stages, rows = space.costs.table.stages, np.arange(plans)
-    there = (states > 0).reshape(plans, -1)
-    counted = np.cumsum(there, axis=1)
-    place = (counted <= (drawn[:, 0] % counted[:, -1])[:, None]).sum(axis=1)
-    cell, kind = place // kinds, place % kinds
-    way, step = drawn[:, 1] % 100, drawn[:, 2]
-    chunk, adjacent = _other_chunk(cell, step, cells, stages), _adjacent(cell, step, cells)
-    aim = np.select([way < _SAME, way < _CHUNK, way < _NEXT], [cell, chunk, adjacent], step % cells)
-    if space.fixed_layers:
-        aim = cell
-    new = np.where((drawn[:, 3] % 2 == 0) & (aim != cell), kind, drawn[:, 4] % kinds)
-    change = chosen.astype(np.int64)
-    states[rows, cell, kind] -= change
-    states[rows, aim, new] += change

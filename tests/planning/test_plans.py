@@ -9,11 +9,12 @@ import pytest
 
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
+from ms_tune.planning.anneal import BestState, PlanSpace, _chains_in_c, _chains_in_numpy, is_allowed, is_within_limit
 from ms_tune.planning.bound import _exclusive_rows, relaxation_of
 from ms_tune.planning.costs import break_down_step, costs_of
 from ms_tune.planning.layouts import DIMENSIONS, Layout, LayoutSpace, list_layouts
 from ms_tune.planning.schedule import Schedule
-from ms_tune.planning.search import BestState, PlanSearch, PlanSpace, even_state, is_allowed
+from ms_tune.planning.search import PlanSearch, even_state
 from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
 from tests.planning import naive
 from tests.planning.tables import CASE_E, random_table
@@ -150,3 +151,23 @@ def test_the_integer_search_and_the_other_one_allow_the_same_cells() -> None:
             choices = (np.array([*counts, 0, *chosen]) for chosen in itertools.product((0, 1), repeat=2))
             possible = any((rows @ choice <= limits).all() for choice in choices)
             assert possible == is_allowed(costs, np.array(counts).reshape(1, 2, 3))[0], counts
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_chains_in_c_have_the_times_and_the_excess_of_their_plans(seed: int) -> None:
+    table = random_table(seed)
+    space = PlanSpace(costs_of(table), fixed_layers=seed % 7 == 0)
+    states = np.stack([even_state(space.costs)] * 8)
+    if not is_allowed(space.costs, states).all():
+        return
+    for start in (_chains_in_c, _chains_in_numpy):
+        own, scores = states.copy(), space.scores(states)
+        best, advance = BestState(int(scores[0]), states[0]), start(space, seed)
+        assert advance is not None, "a C compiler is needed"
+        for _ in range(2):
+            heat = int(best.score) // 50 if is_within_limit(best.score) else 0
+            best = advance(own, scores, best, heat, 1)
+            assert space.scores(own).tolist() == scores.tolist()
+            assert space.scores(best.state[None])[0] == best.score
+            assert is_allowed(space.costs, own).all()
+            assert (own.sum(axis=(1, 2)) == table.layer_count).all()
