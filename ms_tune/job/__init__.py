@@ -213,7 +213,7 @@ class Job:
             UsageError: The user named a ``config.json``, but such a config does not read one.
         """
         whole, (path, assumes) = self.merged, self.sizes_from
-        if path is None and not assumes and model_folder(whole.data) is None:
+        if path is None and not assumes and model_folder(whole.data) is None and is_legacy(whole.data):
             return whole
         if path is not None:
             if not self.reads_model_config:

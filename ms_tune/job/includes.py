@@ -87,11 +87,16 @@ def _over(own: dict[Any, Any], base: object, source: SourceFile) -> Any:  # noqa
 
 
 def with_model_folder(source: SourceFile) -> SourceFile:
-    """Return a config with the ``config.json`` of its ``pretrained_model_dir`` attached, if that file exists."""
+    """Return a config with the ``config.json`` of its ``pretrained_model_dir`` attached, if that file exists.
+
+    If it names neither a folder nor a model, the program that reads it sets the folder: its own, if that has such a file.
+    """
     folder = model_folder(source.data)
-    if folder is None or source.model_config is not None or is_legacy(source.data):
+    if source.model_config is not None or is_legacy(source.data):
         return source
-    file = find_model_config(folder, source.path)
+    if folder is None and source.get(("model", "model_config", "model_type")) is not None:
+        return source
+    file = find_model_config(folder or str(source.path.parent.absolute()), source.path)
     if file is None:
         return source
     return source.replace(model_config=read_model_config(file), read_from=(*source.read_from, file))

@@ -71,6 +71,9 @@ def test_the_first_that_states_the_sizes_counts(write: Write, model: Path) -> No
     assert sizes(write(folder=model)) == (ModelSizes(SizeOrigin.FOLDER, here), 28)
     for given in (model, here):
         assert sizes(write(), given) == (ModelSizes(SizeOrigin.OPTION, here), 28)
+    beside = here.rename(model.parent / "config.json")  # the program of the folder may set it
+    assert sizes(write(folder="''")) == (ModelSizes(SizeOrigin.FOLDER, beside), 28)
+    beside.unlink()
     written = ", model_type: qwen3, num_hidden_layers: 12"
     assert sizes(write(folder="''", name="Qwen3-32B", sizes=written)) == (ModelSizes(SizeOrigin.CONFIG), 12)
     assert sizes(write(sizes=written))[1] == 12  # the config wins

@@ -31,7 +31,14 @@ RELEASES = {
     "26.1": {"MindSpeed-LLM": "v26.1.0", "MindSpeed": "26.1.0_core_r0.12.1", "Megatron-LM": "core_v0.12.1"},
 }
 # Its programs whose parser this is.
-PROGRAMS = ["pretrain_gpt.py", "posttrain_gpt.py", "inference.py", "evaluation.py", "pretrain_mamba.py"]
+PROGRAMS = [
+    "pretrain_gpt.py",
+    "posttrain_gpt.py",
+    "inference.py",
+    "evaluation.py",
+    "pretrain_mamba.py",
+    "pretrain_deepseek4.py",
+]
 SOURCES = "MS_TUNE_MEGATRON_SOURCES"
 # Code that builds the parser, by repository; programs with their own parsers are left out.
 _PLACES = {

@@ -69,7 +69,7 @@ def find_layer_plan(job: JobView) -> tuple[MegatronInputs, LayerPlan] | None:
     command = job.original.command  # type: ignore[attr-defined]  # the source of a command
     if command.release not in SERVED or any(True for _ in refused(command, job.checkout)):
         return None
-    for without in ((), _ONLY_BUILT):
+    for without in ((), ONLY_BUILT):
         try:
             inputs = inputs_of(command, without=without)
         except NotEvaluableError:
@@ -129,7 +129,7 @@ def _parser_problem(release: str, one: RefusedArgument) -> Diagnostic:
 
 # Options that change how layers are built or run, but not the validation of arguments before that.
 OVERLAPS = "moe_fb_overlap"
-_ONLY_BUILT = (OVERLAPS, "spec")
+ONLY_BUILT = (OVERLAPS, "spec")
 
 
 def inputs_of(command: ProgramArguments, *, without: Collection[str] = ()) -> MegatronInputs:
@@ -138,9 +138,8 @@ def inputs_of(command: ProgramArguments, *, without: Collection[str] = ()) -> Me
     for dest in NOT_SERVED:
         if reader.is_set(dest) and dest not in without:
             raise ConfigError(msg("megatron_layers.not-served", argument=reader.argument_name(dest)))
-    spec = reader.value("spec")
-    if "spec" not in without and isinstance(spec, list) and not (spec and _PLAIN_SPEC.fullmatch(str(spec[0]))):
-        raise ConfigError(msg("megatron_layers.not-served", argument=f"--spec {' '.join(map(str, spec))}"))
+    if "spec" not in without and (spec := own_spec(reader)):
+        raise ConfigError(msg("megatron_layers.not-served", argument=f"--spec {spec}"))
     layers = reader.integer(DESTINATIONS["layers"])
     if layers is None:
         raise ConfigError(msg("megatron_layers.no-layers"))
@@ -168,6 +167,14 @@ def inputs_of(command: ProgramArguments, *, without: Collection[str] = ()) -> Me
         micro_batches=_micro_batches(command, values),
         checked_settings={dest: reader.value(dest) for dest in _OTHERS},
         **values,  # type: ignore[arg-type]  # by the fields' types
+    )
+
+
+def own_spec(reader: ArgumentReader) -> str:
+    """Return the ``--spec`` of a program whose layers are not known; empty without one."""
+    spec = reader.value("spec")
+    return (
+        "" if not isinstance(spec, list) or (spec and _PLAIN_SPEC.fullmatch(str(spec[0]))) else " ".join(map(str, spec))
     )
 
 

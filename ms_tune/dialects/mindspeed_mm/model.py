@@ -23,6 +23,7 @@ _PLAIN = 4  # attention's weights, in squares of the hidden size
 # Share of mixed precision's 18 bytes per parameter if gradients and moments are half precision like the weights
 # (`mindspeed_mm/fsdp/distributed/fully_shard_parallel.py`).
 _HALF_STATE, _HALF_OPTIMIZER = 8 / 18, "fused_torch_adamw"
+_WAYS = ("ring_attention_size", "ulysses_parallel_size", "cp_size")
 _SEQUENCE = 2048  # `cutoff_len` (`data/data_utils/func_utils/convert.py`)
 
 
@@ -95,25 +96,26 @@ def _describe_by_files(source: MultimodalSource) -> MultimodalModel:
     return MultimodalModel(tuple(arguments), encoders)
 
 
-def describe_yaml(values: Mapping[str, Any]) -> MultimodalModel:
-    """Describe the model and the training of an FSDP2 YAML.
+def describe_yaml(values: Mapping[str, Any], file: str = "") -> MultimodalModel:
+    """Describe the model and the training of an FSDP2 YAML of MindSpeed-MM or MindSpeed-LLM.
 
     Raises:
         UnsupportedError: It names no public model with known sizes.
     """
     model, parallel, training = (_section(values, name) for name in ("model", "parallel", "training"))
     numbers, frozen, data = dict(_numbers(values.get("data"))), model.get("freeze"), values.get("data")
-    names = [model.get("model_name_or_path"), model.get("init_from_hf_path"), *_names(data)]
-    name = next((one for one in names if isinstance(one, str)), "model_name_or_path")
+    names = [model.get("model_name_or_path"), model.get("init_from_hf_path"), *_names(data), file]
+    named = [one for one in names if isinstance(one, str) and one]
+    name = next(filter(find_text_model, named), named[0] if named else "model_name_or_path")
     is_frozen = isinstance(frozen, list) and any("visual" in str(one) for one in frozen)
     found = _describe_public_model(name, numbers, frozen=is_frozen or _is_frozen(model, "image_encoder"))
     given = _section(values, "gpt_args")  # arguments of Megatron-LM
-    ways = prod(_count(parallel, name) for name in ("ring_attention_size", "ulysses_parallel_size"))
+    ways = prod(_count(parallel, name) for name in _WAYS)
     added = {
-        "tensor_model_parallel_size": _count(parallel, "tensor_parallel_size"),
+        "tensor_model_parallel_size": _count(parallel, "tensor_parallel_size", "tp_size"),
         "context_parallel_size": ways,
-        "expert_model_parallel_size": _count(parallel, "expert_parallel_size"),
-        "micro_batch_size": _count(training, "micro_batch_size"),
+        "expert_model_parallel_size": _count(parallel, "expert_parallel_size", "ep_size"),
+        "micro_batch_size": _count(training, "micro_batch_size", "per_device_train_batch_size"),
         **given,
     }
     written = {f"--{name.replace('_', '-')}": value for name, value in added.items()}
@@ -218,9 +220,8 @@ def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _count(values: Mapping[str, Any], name: str) -> int:
-    found = values.get(name)
-    return found if _is_count(found) else 1
+def _count(values: Mapping[str, Any], *names: str) -> int:
+    return next((found for name in names if _is_count(found := values.get(name))), 1)
 
 
 def _is_count(value: object) -> TypeGuard[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from ms_tune.dialects.megatron.arguments import ProgramArguments, command_in
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, size_in
@@ -15,15 +16,16 @@ from ms_tune.estimate.megatron import PartRatios
 from ms_tune.estimate.memory import StageEstimate
 from ms_tune.facts.launchers import Launcher
 from ms_tune.job.script import ScriptJob
-from ms_tune.source.shell.read import Launch
+from ms_tune.source.shell.read import Launch, find_above
 from ms_tune.source.shell.syntax import File, ScriptPlace
 from ms_tune.source.shell.values import Argument, Piece
-from ms_tune.source.yaml import SourceFile
+from ms_tune.source.yaml import SourceFile, load_source
 from ms_tune.text import msg
 from ms_tune.workflows.check.config import OverviewRequest
 from ms_tune.workflows.check.program import ProgramEstimate, estimate_command
 from ms_tune.workflows.check.result import Overview, Sizes
 
+_FSDP2 = "train_fsdp2.py"
 _RELEASE = "26.1"  # of MindSpeed-LLM, whose Megatron arguments are used
 # Samples are as long as their images and videos, so the bounds are wide: what a run keeps anyway, and several times the activations.
 _RATIOS = PartRatios(lowest=0.0, activations=2.5, loss=3.0)
@@ -48,6 +50,33 @@ def add_yaml_estimate(screen: Overview, request: OverviewRequest, source: Source
         return _add(screen, request, _launch_of(source), describe_yaml(source.data))
     except MsTuneError as error:
         return screen._replace(no_estimate_because=error.message, no_estimate_hint=error.hint)
+
+
+def add_fsdp2_estimate(screen: Overview, request: OverviewRequest, script: ScriptJob) -> Overview:
+    """Return the screen of a script that starts MindSpeed-LLM's FSDP2 trainer with the memory of its YAML, which arguments override."""
+    for launch in script.launches.launches:
+        word = next(iter(launch.arguments), None)
+        path = find_above(script.path, word.text) if word is not None and word.text else None
+        if launch.name != _FSDP2 or path is None or path.suffix not in (".yaml", ".yml"):
+            continue
+        try:
+            data = load_source(path).data
+            for name, value in pairwise(launch.arguments):
+                section, dot, key = (name.text or "").removeprefix("--").partition(".")
+                if dot and value.text is not None:
+                    given = data.get(section)
+                    text = value.text
+                    data = {
+                        **data,
+                        section: {
+                            **(given if isinstance(given, dict) else {}),
+                            key: int(text) if text.isdecimal() else text,
+                        },
+                    }
+            return _add(screen, request, replace(launch, arguments=()), describe_yaml(data, script.path.stem))
+        except MsTuneError as error:
+            return screen._replace(no_estimate_because=error.message, no_estimate_hint=error.hint)
+    return screen
 
 
 def add_plain_estimate(screen: Overview, request: OverviewRequest, source: SourceFile) -> Overview:

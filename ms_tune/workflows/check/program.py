@@ -10,11 +10,13 @@ from ms_tune.dialects import LayerPlan
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
 from ms_tune.dialects.megatron.arguments import ProgramArguments, command_in, without_unset
 from ms_tune.dialects.megatron.read import (
+    ONLY_BUILT,
     OVERLAPS,
     ArgumentReader,
     NotEvaluableError,
     find_vocabulary,
     inputs_of,
+    own_spec,
     shape_of,
     size_in,
 )
@@ -54,7 +56,7 @@ _OTHERWISE = (
 _TRAINS = re.compile("train|tun(?:e|ing)|sft|dpo")  # in the name of a program
 # Samples are not padded to the sequence length, or experts keep fewer activations.
 _LESS = ("no_pad_to_seq_lengths", "variable_seq_lengths", "moe_zero_memory")
-# Sparse attention keeps the scores of its index; FSDP2 was compared with few runs; some reward models have no head for logits.
+# Layers of a spec of its own are taken for ordinary ones; sparse attention keeps the scores of its index; FSDP2 was compared with few runs; some reward models have no head for logits.
 _UNCOUNTED, _WIDEST = ("enable_dsa_indexer", "experimental_attention_variant", "use_torch_fsdp2"), (0.75, 2.5)
 _SCORE, _DROPPED_SCORE = 2, 5  # bytes that attention keeps per score, without and with dropout
 # Stages of posttrain_gpt.py with one trained model, and their samples: some have a chosen and a rejected answer.
@@ -111,7 +113,7 @@ def estimate_arguments(
     less = _has(read, _LESS)
     ratios = (
         _WIDEST
-        if _has(read, _UNCOUNTED) or read.value("stage") == "orm"
+        if _has(read, _UNCOUNTED) or read.value("stage") == "orm" or own_spec(read)
         else _choose_ratios(read, config).peak_ratios(stages)
     )
     return Estimate(tuple(stages), limit, reserve, ratios, less=less), micro_batches
@@ -272,7 +274,9 @@ def estimate_command(request: OverviewRequest, command: ProgramArguments) -> Pro
     Raises:
         NotEvaluableError: A value is not known without running the script.
     """
-    inputs = inputs_of(command, without=(OVERLAPS,))  # it overlaps passes of the same layers
+    inputs = inputs_of(
+        command, without=ONLY_BUILT
+    )  # passes overlap, or layers are built otherwise: the sizes are the same
     plan = normalize_megatron(inputs)  # whatever else the parser refuses: it does not concern sizes
     if plan.placement is None or plan.failure is not None:
         raise UnsupportedError(msg("check.estimate.refused"))

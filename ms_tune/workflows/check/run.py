@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
@@ -77,13 +78,13 @@ def check_job(
         return _describe_related(path, framework, request)
     _refuse_unchecked(path, report)
     if path.suffix in SCRIPTS or _is_multimodal(report):
-        from ms_tune.workflows.check import script  # noqa: PLC0415 - shells are much to import
-
-        return (
+        script, _ = _load_scripts()
+        of_script: Overview = (
             script.check_script(path, request, report, base, observer)
             if job is None
             else script.check_multimodal_config(job, request, report)
         )
+        return of_script
     checked = describe_checked_only(path, report, request)
     if checked is not None:
         return checked
@@ -97,6 +98,12 @@ def check_job(
     return screen if base is None else _compare_with_base(screen, config, base, observer)
 
 
+def _load_scripts() -> tuple[ModuleType, ModuleType]:
+    from ms_tune.workflows.check import multimodal, script  # noqa: PLC0415 - shells are much to import
+
+    return script, multimodal
+
+
 def _with_plain_estimate(screen: Overview, config: InspectedConfig) -> Overview:
     # Add the memory of a legacy network of a class that is not known.
     loaded = config.loaded
@@ -104,9 +111,9 @@ def _with_plain_estimate(screen: Overview, config: InspectedConfig) -> Overview:
         return screen
     if loaded.job.model.known or not is_legacy(loaded.source.data):
         return screen
-    from ms_tune.workflows.check.multimodal import add_plain_estimate  # noqa: PLC0415 - shells are much to import
-
-    return add_plain_estimate(screen, config.request, loaded.source)
+    _, multimodal = _load_scripts()
+    found: Overview = multimodal.add_plain_estimate(screen, config.request, loaded.source)
+    return found
 
 
 def _refuse_unchecked(path: Path, report: LintReport) -> None:

@@ -41,7 +41,11 @@ from ms_tune.workflows.check.config import (
     release_in,
     start_overview,
 )
-from ms_tune.workflows.check.multimodal import add_script_estimate, add_yaml_estimate
+from ms_tune.workflows.check.multimodal import (
+    add_fsdp2_estimate,
+    add_script_estimate,
+    add_yaml_estimate,
+)
 from ms_tune.workflows.check.program import ProgramEstimate, estimate_command, estimate_program
 from ms_tune.workflows.check.result import Overview, Sizes, StageVerdict, Subject, Suggestion
 
@@ -106,6 +110,7 @@ def _script_overview(
         why = error if error is not None and similar is script else reason
         if why is not None:
             screen = screen._replace(no_estimate_because=why.message, no_estimate_hint=why.hint)
+    screen = add_fsdp2_estimate(screen, request, script) if screen.estimate is None else screen
     if error is not None:
         return complete_overview(screen, request, ())
     if observer is not None:

@@ -86,3 +86,39 @@ def test_a_yaml_that_names_no_public_model_says_so(tmp_path: Path) -> None:
     screen = check_job(tmp_path / "train.yaml")
     assert screen.no_estimate_because is not None
     assert screen.no_estimate_because.id == "check.multimodal.no-model"
+
+
+FSDP2 = (
+    "model: {trust_remote_code: false}\ndata: {cutoff_len: 4096}\nparallel: {recompute: true}\ntraining: {stage: pt}\n"
+)
+
+
+def test_arguments_of_mindspeed_llms_fsdp2_trainer_override_its_yaml(tmp_path: Path) -> None:
+    (tmp_path / "mindspeed_llm").mkdir()
+    (tmp_path / "mindspeed_llm" / "__init__.py").touch()
+    (tmp_path / "train.yaml").write_text(FSDP2, "utf-8")
+    script = tmp_path / "run.sh"
+    options = "--model.model_name_or_path ./Qwen3-14B --training.per_device_train_batch_size 1"
+    found = []
+    for ranks in (8, 16):
+        script.write_text(f"torchrun --nproc_per_node {ranks} train_fsdp2.py ./train.yaml {options}\n", "utf-8")
+        screen = check_job(script)
+        assert screen.estimate is not None
+        assert screen.sizes is not None
+        assert screen.sizes.model == "Qwen3-14B"
+        found.append(screen.estimate.fullest.lasting_bytes)
+    # 14.77 billion parameters, weights, gradients and moments of two bytes each; more ranks share them.
+    assert found == [pytest.approx(14.77e9 * 8 / ranks, rel=0.02) for ranks in (8, 16)]
+
+
+def test_layers_of_a_spec_of_its_own_have_a_wide_range(tmp_path: Path) -> None:
+    sizes = "--num-layers 4 --hidden-size 1024 --num-attention-heads 8 --seq-length 1024 --vocab-size 32000"
+    script, widths = tmp_path / "pretrain.sh", []
+    for spec in ("", "--spec my.models.spec layer_spec"):
+        script.write_text(
+            f"torchrun --nproc_per_node 8 pretrain_gpt.py {sizes} {spec} --micro-batch-size 1 --bf16\n", "utf-8"
+        )
+        estimate = check_job(script).estimate
+        assert estimate is not None
+        widths.append(estimate.ratios)
+    assert widths[0][1] < 2 < widths[1][1]
