@@ -42,6 +42,7 @@ _MOST_FAILURES = 4096
 _PART_OF_LINE = 16 * 1024  # characters
 _MOST_SHOWN = 300  # characters of the message
 _HEAD = 2 * 1024**2  # bytes of a log in which the job's framework and settings are looked for
+_TAIL = 4 * 1024**2  # bytes of a log in which another error is looked for
 _MOST_HEADS = 8  # logs
 _OTHERS = 4 * GIB  # more than the contexts and buffers of one process; on small devices more than half of the device
 _FULL = 0.97  # of the device
@@ -514,7 +515,7 @@ def _explain_nothing(files: Sequence[Path]) -> TraceError:
         return TraceError(msg("oom.nothing.empty"), msg("oom.nothing.empty.hint"), path=path)
     if head in UTF_16:
         return TraceError(msg("trace.log.utf-16"), msg("trace.log.utf-16.hint", file=quote(str(path))), path=path)
-    error = read_runtime_log(path).last_error if len(files) == 1 else None
+    error = read_runtime_log(path, _TAIL).last_error if len(files) == 1 else None
     if error is not None:
         error = error.strip().splitlines()[0][:_MOST_SHOWN]
         return TraceError(msg("oom.nothing.error", error=error), msg("oom.nothing.hint"), path=path)

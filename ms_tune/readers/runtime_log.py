@@ -193,12 +193,14 @@ class RuntimeLog(Record):
     thread_error: str | None = None  # the first exception that ended a thread; the program may have continued
 
 
-def read_runtime_log(path: Path) -> RuntimeLog:
-    """Read a log. Raises TraceError: the file is unreadable."""
+def read_runtime_log(path: Path, last: int | None = None) -> RuntimeLog:
+    """Read a log, or its ``last`` bytes. Raises TraceError: the file is unreadable."""
     statistics, errors = StatisticsLines(), ErrorLines()
     requests, pools, writes_blocks = _Requests(), dict[str, PoolState](), False
     groups = GroupLines()
     with open_log(path) as file:
+        if last is not None and path.is_file() and path.stat().st_size > last:
+            file.seek(path.stat().st_size - last)
         for line in iterate_log_lines(file):
             statistics.take(line)
             requests.take(line)

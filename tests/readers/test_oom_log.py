@@ -188,6 +188,13 @@ def test_what_people_pasted(tmp_path: Path, name: str) -> None:
             assert amount == pytest.approx(size, abs=min(_ROUNDED, size / 5)), what
 
 
+def test_another_error_is_looked_for_at_the_end_of_a_long_log(tmp_path: Path) -> None:
+    raised = 'Traceback (most recent call last):\n  File "/job/train.py", line 3, in <module>\n    {0}()\n{0}: no such layer\n'
+    text = raised.format("KeyError") + "a line of nothing\n" * 300_000 + raised.format("ValueError")
+    with pytest.raises(TraceError, match="ValueError: no such layer"):
+        read(tmp_path, text)
+
+
 def test_every_figure_of_a_message(tmp_path: Path) -> None:
     found = first(tmp_path, f"x\n{FRAME}{npu('20.50 KiB', '8.00 GiB', '5.25 GiB', '12 bytes', '6.50 GiB', 3)}\n")
     assert found[:9] == (
