@@ -109,10 +109,10 @@ def _complete(language: Language) -> None:
         import argcomplete  # noqa: PLC0415 - only for completion
     except ModuleNotFoundError:
         return
-    argcomplete.autocomplete(_completed(language, os.environ.get("COMP_LINE", "").split()))
+    argcomplete.autocomplete(_build_completion_parser(language, os.environ.get("COMP_LINE", "").split()))
 
 
-def _completed(language: Language, words: list[str]) -> argparse.ArgumentParser:
+def _build_completion_parser(language: Language, words: list[str]) -> argparse.ArgumentParser:
     """Return a parser of the whole command line; only the typed command is imported."""
     parser = argparse.ArgumentParser(prog="ms-tune")
     places = parser.add_subparsers()

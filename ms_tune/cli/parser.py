@@ -268,9 +268,9 @@ def _short_help(parser: Parser) -> str:
     columns = min(terminal_width(), _WIDTH)
     places = " ".join(_place(action) for action in parser.actions() if not action.option_strings)
     parts = [f"{parser.tr('cli.title.usage')}{parser.prog} [{parser.tr('cli.title.options')}] {places}".rstrip()]
-    parts += [_flowing(parser.description, columns)] if parser.description else []
+    parts += [_wrap_again(parser.description, columns)] if parser.description else []
     parts += [parser.epilog] if parser.epilog else []
-    found = _grouped(parser)
+    found = _group_options(parser)
     titles = {name: parser.tr(f"cli.group.{name}") for name in found}
     width = max(map(text_width, titles.values()))
     lines = [parser.tr("cli.help.short", program=parser.prog)]
@@ -291,7 +291,7 @@ def _whole_help(parser: Parser) -> str:
         formatter.start_section(parser.tr("cli.title.arguments"))
         formatter.add_arguments(places)
         formatter.end_section()
-    for name, actions in _grouped(parser).items():
+    for name, actions in _group_options(parser).items():
         formatter.start_section(parser.tr(f"cli.group.{name}"))
         formatter.add_arguments(actions)
         formatter.end_section()
@@ -319,7 +319,7 @@ def _fit_line(line: str, width: int) -> list[str]:
     example = re.fullmatch(_EXAMPLE, line)
     alone = re.fullmatch(_COMMAND, line)
     if text_width(line) > width and alone:
-        return _continued(alone[2], len(alone[1]), width)
+        return _break_command(alone[2], len(alone[1]), width)
     if text_width(line) <= width or not example:
         return fold(line, width)
     command, gap, comment = example.groups()
@@ -330,7 +330,7 @@ def _fit_line(line: str, width: int) -> list[str]:
     return [command, *(" " * _SET_IN + part for part in wrap(comment, width - _SET_IN, prose=True))]
 
 
-def _continued(command: str, indent: int, width: int) -> list[str]:
+def _break_command(command: str, indent: int, width: int) -> list[str]:
     """Break a command before options, into lines joined by backslashes."""
     parts = wrap(re.sub(r" (?!-)", "\0", command), width - indent - _SET_IN - 2)
     return [
@@ -341,18 +341,18 @@ def _continued(command: str, indent: int, width: int) -> list[str]:
     ]
 
 
-def _flowing(text: str, columns: int) -> str:
+def _wrap_again(text: str, columns: int) -> str:
     """Wrap a text again to a number of columns; paragraphs with indented lines stay unchanged."""
     paragraphs = text.split("\n\n")
     return "\n\n".join(
         one
         if any(line.startswith(" ") for line in one.splitlines())
-        else "\n".join(wrap(_joined(one), columns, prose=True))
+        else "\n".join(wrap(_join_lines(one), columns, prose=True))
         for one in paragraphs
     )
 
 
-def _joined(paragraph: str) -> str:
+def _join_lines(paragraph: str) -> str:
     """Join lines, with a blank in between except next to East Asian characters."""
     first, *rest = paragraph.splitlines()
     for line in rest:
@@ -361,7 +361,7 @@ def _joined(paragraph: str) -> str:
     return first
 
 
-def _grouped(parser: Parser) -> Mapping[str, Sequence[argparse.Action]]:
+def _group_options(parser: Parser) -> Mapping[str, Sequence[argparse.Action]]:
     group_of = {option: name for name, options in _GROUPS.items() for option in options}
     found: dict[str, list[argparse.Action]] = {name: [] for name in _ORDER}
     for action in parser.actions():

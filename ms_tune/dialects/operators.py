@@ -88,10 +88,10 @@ def layer_model(name: str, release: str, variant: str = "", experts: tuple[bool,
     kinds = () if experts is None else tuple(map(read_tree, known.get(variant, ())))
     ahead = known.get(f"{variant} {_AHEAD}".strip())
     found = LayerModel(name, kinds, tuple(map(read_tree, numbers)), experts or ())
-    return _predicting(found, read_tree(ahead[0])) if ahead and kinds else found
+    return _add_prediction_layer(found, read_tree(ahead[0])) if ahead and kinds else found
 
 
-def _predicting(model: LayerModel, ahead: Tree) -> LayerModel:
+def _add_prediction_layer(model: LayerModel, ahead: Tree) -> LayerModel:
     """Add the multi-token prediction layer, which contains a layer of the same kind as the model's last one."""
     inside = model.tree(len(model.experts) - 1) if model.experts else model.kinds[-1]
     cells = tuple((name, inside if name == _INSIDE and inside else cell) for name, cell in ahead.cells)
@@ -111,7 +111,7 @@ def dynamic_model(name: str, release: str, experts: tuple[bool, ...] = ()) -> La
     trees = tuple(map(read_tree, known[""]))
     kinds = tuple(tree for tree in trees if _INSIDE not in dict(tree.cells))
     found = LayerModel(name, kinds, trees, experts)
-    return _predicting(found, trees[-1]) if len(kinds) < len(trees) else found
+    return _add_prediction_layer(found, trees[-1]) if len(kinds) < len(trees) else found
 
 
 # The attributes of a layer's plan that name operators, and whether they may name modules too.

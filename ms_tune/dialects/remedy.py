@@ -92,14 +92,14 @@ def guess_flag(value: object) -> bool:
 def describe(changes: Iterable[ValueChange]) -> Message:
     """Describe the changes in words."""
     kept = [one for one in changes if one.kind is not ChangeKind.REMOVE_KEY]
-    values = "; ".join(f"{_dotted(one.path)}: {spell(one.value)}" for one in kept)
-    gone = ", ".join(_dotted(one.path) for one in changes if one.kind is ChangeKind.REMOVE_KEY)
+    values = "; ".join(f"{_format_path(one.path)}: {spell(one.value)}" for one in kept)
+    gone = ", ".join(_format_path(one.path) for one in changes if one.kind is ChangeKind.REMOVE_KEY)
     if values and gone:
         return msg("normalize.remedy.both", values=values, keys=gone)
     return msg("normalize.remedy.set", values=values) if values else msg("normalize.remedy.remove", keys=gone)
 
 
-def _dotted(path: KeyPath) -> str:
+def _format_path(path: KeyPath) -> str:
     return "".join(f"[{item}]" if isinstance(item, int) else f".{item}" for item in path)[1:]
 
 

@@ -72,7 +72,7 @@ class CommandResult:
         for job in self.jobs:
             reasons = {str(stage.reason): stage.reason for stage in job.stages if stage.reason is not None}
             found += [msg("launch.layers.reason", reason=reason) for reason in reasons.values()]
-            unsupported = ", ".join(job.untold)
+            unsupported = ", ".join(job.untried_options)
             if unsupported and any(rank.code for rank in job.ranks):
                 found.append(msg("launch.untold", options=unsupported))
         found += [warning for rank in self.ranks if (warning := _find_caught_oom(rank)) is not None]

@@ -93,13 +93,13 @@ class _TaskProcesses:
         child = self.children[task.folder]
         try:
             write_files(task, child.folder)
-            running = self._forked(child) or start_program(child)
+            running = self._fork_child(child) or start_program(child)
         except OSError as error:
             raise RunError(msg("dryrun.run.not-started", folder=child.folder, detail=reason_of(error))) from error
         self.watch.running.append(running)
         return running
 
-    def _forked(self, child: ChildProcess) -> RunningProcess | None:
+    def _fork_child(self, child: ChildProcess) -> RunningProcess | None:
         # Return a process of the server for such children; None if it would be the only one.
         imports = shared_imports(child)
         if imports is None or Counter(map(shared_imports, self.children.values()))[imports] == 1:

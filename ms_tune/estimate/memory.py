@@ -326,7 +326,7 @@ def estimate_stage(number: int, layers: int, lasting: int, groups: Iterable[Live
 
 
 def with_static_weights(stage: StageEstimate, memory: StaticMemory) -> StageEstimate:
-    """Return a stage of a static graph: with whole weights in the forward pass, or with all gradients after the backward pass.
+    """Return the estimate of a static graph's stage, at its larger peak: whole weights in the forward pass, or all gradients.
 
     Compared with traces of MindSpore 2.9 (docs/accuracy.md): whole weights stay until the backward pass; gradients come
     when activations go, and the optimizer's step copies them.

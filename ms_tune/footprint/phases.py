@@ -124,7 +124,7 @@ class Phases:
         self.sure_codes = self._classify_between_sides(table)
 
     def rows_of(self, *phases: Phase) -> NDArray[np.bool_]:
-        """Return which blocks have one of these phases by their own stack, scope or operator."""
+        """Return a mask of the blocks that their own stack, scope or operator assigns to one of these phases."""
         return np.isin(self.own_codes, [phase_code(phase) for phase in phases])
 
     def _mark_compiled_optimizers(self, table: Table, state: NDArray[np.bool_], in_graphs: NDArray[np.bool_]) -> None:

@@ -31,7 +31,7 @@ def keeps_everything(context: CheckContext) -> Iterator[Violation]:
         listed = any(isinstance(node, ast.Attribute) and node.attr == _LISTED for node in ast.walk(cell))
         inputs = _inputs(cell)
         needed = None if inputs is None else set(range(inputs + 1))
-        reads_all = needed is not None and needed <= {index for _, index in _reads(bprop, inputs or 0)}
+        reads_all = needed is not None and needed <= {index for _, index in _find_reads(bprop, inputs or 0)}
         if not listed and not reads_all:
             yield Violation((), params={"cell": cell.name}, span=module.span(bprop))
 
@@ -40,11 +40,11 @@ def reads_unlisted(context: CheckContext) -> Iterator[Violation]:
     """Report a ``bprop`` that reads an argument missing in ``used_bprop_inputs``: it receives None or zeros."""
     module = module_of(context.source)
     for cell, bprop in _cells(module):
-        listed = _listed(cell)
+        listed = _read_used_inputs(cell)
         inputs = _inputs(cell)
         if listed is None or inputs is None:
             continue
-        for node, index in _reads(bprop, inputs):
+        for node, index in _find_reads(bprop, inputs):
             if index not in listed and 0 <= index <= inputs:
                 what = f"input {index}" if index < inputs else "the output"
                 params = {"index": index, "cell": cell.name, "listed": sorted(listed), "what": what}
@@ -117,7 +117,7 @@ def _methods(node: ast.ClassDef, name: str) -> Iterator[Function]:
     return (one for one in node.body if isinstance(one, FUNCTIONS) and one.name == name)
 
 
-def _listed(cell: ast.ClassDef) -> frozenset[int] | None:
+def _read_used_inputs(cell: ast.ClassDef) -> frozenset[int] | None:
     """Return all argument indices that ``used_bprop_inputs`` of a cell may list; None if one of its lists is not a literal."""
     assigned = [node for node in ast.walk(cell) if isinstance(node, ast.Assign)]
     lists = [
@@ -137,7 +137,7 @@ def _inputs(cell: ast.ClassDef) -> int | None:
     return len(method.args.posonlyargs) + len(method.args.args) - 1
 
 
-def _reads(bprop: Function, inputs: int) -> Iterator[tuple[ast.AST, int]]:
+def _find_reads(bprop: Function, inputs: int) -> Iterator[tuple[ast.AST, int]]:
     """Yield every read of an argument of ``bprop``, with its index; the last one, ``dout``, is n + 1."""
     arguments = bprop.args
     names = [one.arg for one in (*arguments.posonlyargs, *arguments.args)][1:]

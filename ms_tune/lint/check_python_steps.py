@@ -51,7 +51,7 @@ _COUNTS = re.compile(r"(?:\w*_)?(?:steps?|iterations?|train(?:ing)?_iters)", re.
 def waiting(context: CheckContext) -> Iterator[Violation]:
     """Report a value fetched from the device in every step."""
     module = module_of(context.source)
-    for node, root in _in_steps(module):
+    for node, root in _find_in_steps(module):
         if isinstance(node, ast.Call) and (what := _waits(module, node)) and not is_guarded(module, node, root):
             yield Violation((), params={"what": f"{what}()"}, span=module.span(node))
 
@@ -114,7 +114,7 @@ def printing(context: CheckContext) -> Iterator[Violation]:
     The f-strings are built even if the log does not write them.
     """
     module = module_of(context.source)
-    for node, root in _in_steps(module):
+    for node, root in _find_in_steps(module):
         if not isinstance(node, ast.Call):
             continue
         is_print = isinstance(node.func, ast.Name) and node.func.id == "print"
@@ -136,7 +136,7 @@ def truth(context: CheckContext) -> Iterator[Violation]:
     """
     module = module_of(context.source)
     loops = ((loop, loop) for loop in step_loops(module) if isinstance(loop, ast.While))
-    for node, root in (*_in_steps(module), *loops):
+    for node, root in (*_find_in_steps(module), *loops):
         if isinstance(node, _CONDITIONS) and not is_guarded(module, node, root):
             part = next((one for one in ast.walk(node.test) if _decides(module, one)), None)
             if part is None and is_tensor(module, _without_not(node.test)):
@@ -253,7 +253,7 @@ def _is_small_literal(module: Module, node: ast.AST) -> bool:
 
 
 @lru_cache(maxsize=2)
-def _in_steps(module: Module) -> tuple[tuple[ast.expr | ast.stmt, ast.AST], ...]:
+def _find_in_steps(module: Module) -> tuple[tuple[ast.expr | ast.stmt, ast.AST], ...]:
     """Return the calls and conditions that run in every training step, each with the loop or function that contains it."""
     seen: dict[ast.expr | ast.stmt, ast.AST] = {}
     functions = () if is_graph_only(module) else step_functions(module)

@@ -85,7 +85,7 @@ class CodeFile(Record):
         if self.programs:
             checks = choose(built_in(self.of_programs), self.of_programs, self.release.version)
             look = partial(_look_at, checks=checks, dialect=self.of_programs, version=self.release.version)
-            return _together(found, findings_of(self.programs, look)), chosen + checks
+            return _merge_findings(found, findings_of(self.programs, look)), chosen + checks
         if source.path.suffix != ".py" or ("environ" not in source.text and "putenv" not in source.text):
             return found, chosen
 
@@ -94,14 +94,14 @@ class CodeFile(Record):
             return found, chosen
         checks = choose(built_in_code()[ENVIRONMENT], dialect, VERSION)
         checks = tuple(one for one in checks if one.name not in _REPORTED_IN_CODE)
-        return _together(found, _look_at(variables, checks, dialect, VERSION)), chosen + checks
+        return _merge_findings(found, _look_at(variables, checks, dialect, VERSION)), chosen + checks
 
 
 def _look_at(source: SourceFile, checks: tuple[Check, ...], dialect: Dialect, version: str) -> tuple[Diagnostic, ...]:
     return run_checks(checks, job_of(source, dialect, version))
 
 
-def _together(found: Iterable[Diagnostic], further: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+def _merge_findings(found: Iterable[Diagnostic], further: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return all findings in text order, each once: two commands of a script may have the same one."""
     every = {(one.id, one.location, str(one.message)): one for one in (*found, *further)}
     return tuple(sorted(every.values(), key=lambda finding: (finding.location.start, finding.id)))

@@ -207,7 +207,7 @@ def _largest(value: object) -> object:
 
 
 def _any_of(values: object) -> object:
-    """Return whether one of several values is true; unknown if none is known to be, and one is unknown."""
+    """Return whether one of several values is true; UNKNOWN if none is known to be true, but one is unknown."""
     listed = values if isinstance(values, (list, tuple)) else [UNKNOWN]
     return any(map(is_true, listed)) or (UNKNOWN if any(value is UNKNOWN for value in listed) else False)
 

@@ -127,11 +127,11 @@ def _fix_by_changes(source: SourceFile, changes: tuple[ValueChange, ...], *, saf
 def proved(source: SourceFile, findings: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return the findings; replace any fix whose edits do not match its changes by a note."""
     fixes = [finding.fix for finding in findings if finding.fix]
-    if not fixes or _together(source, fixes):
+    if not fixes or _prove_all(source, fixes):
         return tuple(findings)
     return tuple(
         finding
-        if finding.fix is None or _together(source, (finding.fix,))
+        if finding.fix is None or _prove_all(source, (finding.fix,))
         else finding._replace(fix=None, unfixable=msg("edits.unproven"))
         for finding in findings
     )
@@ -156,7 +156,7 @@ def apply_fixes(
             finding.fix for finding in check_again(source) if finding.fix is not None and (finding.fix.safe or unsafe)
         ]
         chosen = _choose(source, wanted)
-        made = _admitted(source, chosen, admits)
+        made = _choose_admitted(source, chosen, admits)
         refused = len(chosen) - len(made)
         fixed = _apply_fixes(source, made)
         if fixed is None or fixed.text in seen:
@@ -167,7 +167,7 @@ def apply_fixes(
     return source, Fixed(source.text, len(titles), refused, tuple(titles))
 
 
-def _admitted(
+def _choose_admitted(
     source: SourceFile, fixes: list[Fix], admits: Callable[[SourceFile, SourceFile, Sequence[Fix]], bool] | None
 ) -> list[Fix]:
     """Return the fixes that do not make a config worse: all of them if possible, else those that pass one by one."""
@@ -201,12 +201,12 @@ def _choose(source: SourceFile, fixes: Iterable[Fix]) -> list[Fix]:
     for fix in fixes:
         if not any(overlap(fix.edits, other.edits) for other in chosen):
             chosen.append(fix)
-    if not chosen or _together(source, chosen):
+    if not chosen or _prove_all(source, chosen):
         return chosen
-    return [fix for fix in chosen if _together(source, (fix,))][:1]
+    return [fix for fix in chosen if _prove_all(source, (fix,))][:1]
 
 
-def _together(source: SourceFile, fixes: Sequence[Fix]) -> bool:
+def _prove_all(source: SourceFile, fixes: Sequence[Fix]) -> bool:
     """Return whether the edits of all fixes, applied at once, change exactly the values that the fixes name."""
     if isinstance(source, CodeSource):
         return source.proves(fixes)
@@ -288,14 +288,14 @@ class Gate(Record):
             return True
         if all(fix.safe for fix in fixes):
             named = frozenset(str(change.path[-1]) for fix in fixes for change in fix.changes)
-            return _reading(old, named) == _reading(new, named)
+            return _read_meaning(old, named) == _read_meaning(new, named)
         return count_keys(after.data, old.dialect)[1] <= count_keys(before.data, old.dialect)[1]
 
     def _errors(self, source: SourceFile) -> Counter[str]:
         return Counter(finding.id for finding in self.check(source) if finding.severity is Severity.ERROR)
 
 
-def _reading(job: Job, named: frozenset[str]) -> object:
+def _read_meaning(job: Job, named: frozenset[str]) -> object:
     """Return how the framework reads the config: the fields that no fix names, and each layer's settings if known."""
     facts = job.model.facts
     names = {facts.field_names.get(name, name) for name in facts.fields}

@@ -287,7 +287,7 @@ def _load_config(
     """Return a config with its job, or the reason to skip a file that the user did not name."""
     job = request.job or Job(load_source(path) if text is None else parse_source(text, path))
     job.version = request.framework_version or settings.version
-    notes = [_not_followed(path, *one) for one in job.follow_bases()]
+    notes = [_note_unread_file(path, *one) for one in job.follow_bases()]
     is_firm = request.dialect is not None or target.named
     dialect = _choose_dialect(job, request.dialect or settings.dialect, notes, is_firm=is_firm)
     if isinstance(dialect, Message):
@@ -305,7 +305,7 @@ def _load_config(
         if target.named:
             raise
         return Skipped(target.path, error.message)  # the requested version is of another framework
-    notes += [_not_followed(path, *one) for one in job.follow_model()]
+    notes += [_note_unread_file(path, *one) for one in job.follow_model()]
     outdated = job.outdated_because
     if outdated is not None:
         # The note about a checkout is shown once, because it names no file.
@@ -374,7 +374,7 @@ def _leave_out(target: LintTarget, message: Message, hint: str, **params: str) -
     raise ForeignFileError(message, msg(hint, command=command, **params), path=target.path)
 
 
-def _not_followed(file: Path, what: str, error: ConfigError) -> Message:
+def _note_unread_file(file: Path, what: str, error: ConfigError) -> Message:
     """Return the note about another file that the config needs, but that cannot be read."""
     where = f"{error.path}:{error.line}" if error.line else error.path
     return msg(f"lint.{what}", file=file, where=where, reason=error.message)

@@ -44,7 +44,7 @@ def suppress(
     lines = Document(source.text, source.path)
     quoted = sorted(source.quoted() if isinstance(source, CodeSource) else _quoted(source.text))
     starts, ends = [start for start, _ in quoted], list(accumulate((end for _, end in quoted), max))
-    followed = _lines_followed(lines)
+    followed = _find_next_lines(lines)
     directives: list[Directive] = []
     complaints: list[Diagnostic] = []
     for match in re.finditer(_COMMENT, source.text):
@@ -73,7 +73,7 @@ def _quoted(text: str) -> list[tuple[int, int]]:
     ]
 
 
-def _lines_followed(lines: Document) -> list[int]:
+def _find_next_lines(lines: Document) -> list[int]:
     """Return, for each line, the first line from it on that is not only a comment; after the last one, the line after it."""
     followed = [len(lines.starts) + 1]
     for number in range(len(lines.starts), 0, -1):

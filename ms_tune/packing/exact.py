@@ -40,7 +40,7 @@ class Improved:
 
 
 class _Preferred(NamedTuple):
-    """Preferences of a search per block, the largest first; ``tie`` is used for parts that are ranked again."""
+    """Keys of blocks that a search places largest first: for all blocks, and for parts that it ranks again."""
 
     most: NDArray[np.float64]
     tie: NDArray[np.float64] | None

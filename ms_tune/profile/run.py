@@ -380,17 +380,13 @@ def judge_profile(
         late[QueueState.HOST] = late.get(QueueState.HOST, 0.0) + late.pop(QueueState.FREE, 0.0)
         if _find_bound(blame_host(late, imbalance), imbalance, waits) is not bound:
             bound, largest = Bound.UNKNOWN, QueueState.FREE
-    evidence = [
-        *_share_evidence(shares),
-        *_bound_evidence(bound, shares, blamed),
-        *_rank_evidence(ranks, imbalance, waits),
-    ]
+    reasons = (*_bound_evidence(bound, shares, blamed), *_rank_evidence(ranks, imbalance, waits))
     steps = list(remedies)
     if bound is Bound.UNKNOWN:
         steps += [msg(f"profile.next.unknown.{largest.value}"), msg("profile.capture")]
     elif not steps:
         steps = [msg(f"profile.next.{bound.value}")]
-    return ProfileVerdict(bound, tuple(evidence), tuple(steps))
+    return ProfileVerdict(bound, (*reasons, *_share_evidence(shares)), tuple(steps))
 
 
 def _lacks_parts(rank: RankTimes) -> bool:

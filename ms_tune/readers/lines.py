@@ -109,7 +109,7 @@ def iterate_lines(file: BinaryIO) -> Iterator[tuple[int, str | None, bool]]:
 
 
 def iterate_table_lines(file: TextIO) -> Iterator[str]:
-    """Yield the lines of a table, longer ones in parts: csv refuses the first field of one of gigabytes."""
+    """Yield the lines of a table, long ones in parts, because csv would read a line of gigabytes at once."""
     return iter(partial(file.readline, LONGEST_LINE), "")
 
 

@@ -72,7 +72,7 @@ class ValueChange(Record):
         value = self.value
         if self.raw is not None and self.kind in (ChangeKind.SET_VALUE, ChangeKind.ADD_KEY):
             value = yaml.load(self.raw, Loader=Loader)  # noqa: S506 - it is a safe loader
-        return _rebuilt(data, self.path, self.kind, value)
+        return _replace_at(data, self.path, self.kind, value)
 
 
 def apply_edits(text: str, edits: Iterable[TextEdit]) -> str:
@@ -97,7 +97,7 @@ def same_data(one: object, other: object) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):
-        return list(map(_typed, one)) == list(map(_typed, other)) and all(
+        return list(map(_key_with_type, one)) == list(map(_key_with_type, other)) and all(
             same_data(one[key], other[key]) for key in one
         )
     if isinstance(one, list) and isinstance(other, list):
@@ -118,11 +118,11 @@ def spell(value: object, old: str = "") -> str:
         return _spell_text(value, old)
     if isinstance(value, (int, float)):
         return yaml.safe_dump(value, default_flow_style=True).splitlines()[0]
-    text = _dumped(value, allow_unicode=True)
+    text = _dump_value(value, allow_unicode=True)
     if _same(value, text):
         return text
     # PyYAML leaves some control characters unescaped and then reads them as line breaks: escape all but ASCII.
-    return _dumped(value, allow_unicode=False)
+    return _dump_value(value, allow_unicode=False)
 
 
 class _EachForItself(yaml.SafeDumper):
@@ -132,7 +132,7 @@ class _EachForItself(yaml.SafeDumper):
         return True
 
 
-def _dumped(value: object, *, allow_unicode: bool) -> str:
+def _dump_value(value: object, *, allow_unicode: bool) -> str:
     return yaml.dump(
         value,
         Dumper=_EachForItself,
@@ -158,7 +158,7 @@ def _spell_text(value: str, old: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _typed(key: object) -> tuple[type, object]:
+def _key_with_type(key: object) -> tuple[type, object]:
     return type(key), key
 
 
@@ -167,18 +167,18 @@ def _old_words(source: SourceFile, path: KeyPath) -> str:
     return source.text[position.value.start : position.value.end] if position else ""
 
 
-def _rebuilt(data: object, path: KeyPath, kind: ChangeKind, value: object) -> object:
+def _replace_at(data: object, path: KeyPath, kind: ChangeKind, value: object) -> object:
     """Return the values with one place changed; only the collections on the path to it are copied."""
     head, rest = path[0], path[1:]
     if isinstance(data, list) and isinstance(head, int) and 0 <= head < len(data):
         if not rest and kind is not ChangeKind.SET_VALUE:
             _refuse("list-item")
-        inner = _rebuilt(data[head], rest, kind, value) if rest else value
+        inner = _replace_at(data[head], rest, kind, value) if rest else value
         return [inner if index == head else item for index, item in enumerate(data)]
     if not isinstance(data, dict) or (head not in data and (rest or kind is not ChangeKind.ADD_KEY)):
         _refuse("no-such-place")
     if rest:
-        return {**data, head: _rebuilt(data[head], rest, kind, value)}
+        return {**data, head: _replace_at(data[head], rest, kind, value)}
     return _with_key(data, head, kind, value)
 
 

@@ -262,7 +262,7 @@ def test_arguments_of_targets_are_refused_as_python_refuses_them(
             "G4",
             "'training.max_steps' is a field of an earlier generation; the new place is training.train_iters",
         ),
-        ("fsdp_config: {defer_fsdp_grad_sync: true}", "G3", "the newest one has nothing in its place"),
+        ("fsdp_config: {defer_fsdp_grad_sync: true}", "G3", "the newest one has no replacement"),
         (
             "accelerator: {tp_sizes: 2}",
             "G4",

@@ -90,7 +90,7 @@ class TestVerdict:
         host_bound().write(tmp_path)
         report = analyse_profiles(tmp_path)
         assert report.shares[QueueState.WAITING] > report.shares[QueueState.HOST]
-        assert any("for late hosts, not for the network" in str(line) for line in report.verdict.evidence)
+        assert any("whose hosts launch late, not for the network" in str(line) for line in report.verdict.evidence)
 
     def test_remedies_are_the_next_steps(self, tmp_path: Path) -> None:
         step = Step()

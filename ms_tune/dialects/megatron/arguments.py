@@ -233,7 +233,7 @@ def _refused_by_release(command: ProgramArguments) -> Iterator[RefusedArgument]:
             continue
         if not one.definitions and one.name not in names(command.release) and _OPTION.match(one.name):
             yield RefusedArgument(ParserFault.UNKNOWN, one.name, one.word)
-        yield from _counted(one)
+        yield from _check_count(one)
         if not one.definitions or one.nargs == 0:
             continue
         for value in one.values[: one.nargs]:
@@ -256,7 +256,7 @@ def _is_without(command: ProgramArguments, framework: str) -> bool:
     return bool(given.values) and given.values[0].text not in (None, framework)
 
 
-def _counted(one: CliArgument) -> Iterator[RefusedArgument]:
+def _check_count(one: CliArgument) -> Iterator[RefusedArgument]:
     takes = one.nargs
     if takes is None or any(value.open for value in one.values):
         return

@@ -50,14 +50,14 @@ def with_change(script: Launches, release: str, number: int, change: ArgumentCha
     if command is None:
         raise EditRefusedError(msg("edits.not-here"))
     given = command.items[change.at]
-    expected = _expected(_argument_values(script.launches[number], release), change)
+    expected = _change_values(_argument_values(script.launches[number], release), change)
     reason = _untouchable(script, given, change)
     for edits in () if reason else _forms(script.file.text, given, change):
         try:
             again = read_launches(script.file.path, apply_edits(script.file.text, edits))
         except ValueError:
             continue
-        if _proved(script, again, release, number, change, expected):
+        if _is_proved(script, again, release, number, change, expected):
             return again
     is_value = change.values and not change.new and given.values
     place = given.values[0].place if is_value else given.word.place
@@ -78,7 +78,7 @@ def _untouchable(script: Launches, given: CliArgument, change: ArgumentChange) -
 
 def _forms(text: str, given: CliArgument, change: ArgumentChange) -> Iterator[Sequence[TextEdit]]:
     if change.new:
-        yield from _added(text, given, change.words)
+        yield from _insert_words(text, given, change.words)
     elif change.values is None:
         for start, end in _regions(text, given):
             yield from ([edit] for edit in _remove_span(text, start, end))
@@ -134,7 +134,7 @@ def _remove_span(text: str, start: int, end: int) -> Iterator[TextEdit]:
     yield TextEdit(start, _end_of(_BLANKS.match(text, end), end), "")
 
 
-def _added(text: str, given: CliArgument, words: str) -> Iterator[Sequence[TextEdit]]:
+def _insert_words(text: str, given: CliArgument, words: str) -> Iterator[Sequence[TextEdit]]:
     """Insert words before an argument, on a separate line if the argument starts one."""
     start, end = given.word.place.start, given.word.place.end
     if start and text[start - 1] in _QUOTES and text[end : end + 1] == text[start - 1]:
@@ -170,7 +170,7 @@ def _argument_values(launch: Launch, release: str) -> _Values:
     return (("", _texts(command.strays)), *((one.name, _texts(one.values)) for one in command.items))
 
 
-def _expected(before: _Values, change: ArgumentChange) -> _Values:
+def _change_values(before: _Values, change: ArgumentChange) -> _Values:
     at = change.at + 1  # the first entry contains the words that belong to no argument
     wanted = ((change.name, change.values),) if change.values is not None else ()
     return (*before[:at], *wanted, *before[at + (not change.new) :])
@@ -182,7 +182,7 @@ def _frame(launch: Launch) -> tuple[object, ...]:
     return launch.launcher.name, options, _text(launch.program), environment, launch.conditional
 
 
-def _proved(  # noqa: PLR0913, PLR0917 - before, after and the change
+def _is_proved(  # noqa: PLR0913, PLR0917 - before, after and the change
     before: Launches, after: Launches, release: str, number: int, change: ArgumentChange, expected: _Values
 ) -> bool:
     if len(before.launches) != len(after.launches) or before.read_from != after.read_from:
@@ -196,13 +196,13 @@ def _proved(  # noqa: PLR0913, PLR0917 - before, after and the change
             return False
         if index == number and found != expected:
             return False
-        if found != given and not _same_change(mine[change.at + 1], given, found, change):
+        if found != given and not _has_same_change(mine[change.at + 1], given, found, change):
             return False
     return True
 
 
-def _same_change(was: tuple[str, tuple[str, ...]], before: _Values, after: _Values, change: ArgumentChange) -> bool:
+def _has_same_change(was: tuple[str, tuple[str, ...]], before: _Values, after: _Values, change: ArgumentChange) -> bool:
     """Return whether another program whose command uses the same words has exactly the same change."""
     places = [at for at, one in enumerate(before[1:]) if one == was]
     ways = (ArgumentChange(at, change.name, change.values, change.new) for at in places)
-    return any(_expected(before, way) == after for way in ways)
+    return any(_change_values(before, way) == after for way in ways)

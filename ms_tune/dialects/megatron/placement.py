@@ -205,7 +205,7 @@ def _count(inputs: MegatronInputs, final: FinalArguments, stage: int, chunk: int
 def _of_megatron(inputs: MegatronInputs, final: FinalArguments, stage: int, chunk: int) -> int:
     chunks = final.chunks
     if inputs.first is not None or inputs.last is not None:
-        share = _uneven(inputs, stage)
+        share = _count_uneven(inputs, stage)
     else:
         number = inputs.layers + inputs.embedding + inputs.loss
         require(number % inputs.stages == 0, "block-by-stages")
@@ -222,7 +222,7 @@ def _of_megatron(inputs: MegatronInputs, final: FinalArguments, stage: int, chun
     return share
 
 
-def _uneven(inputs: MegatronInputs, stage: int) -> int:
+def _count_uneven(inputs: MegatronInputs, stage: int) -> int:
     if stage == inputs.stages - 1 and inputs.last is not None:
         return inputs.last
     if stage == 0 and inputs.first is not None:

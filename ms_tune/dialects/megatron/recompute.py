@@ -44,7 +44,7 @@ def normalize_megatron(inputs: MegatronInputs) -> LayerPlan:
             check_built(inputs, final, cell)
         step = "forward"
         layers = tuple(layer for cell in cells for layer in _layers(inputs, final, cell))
-        ahead = _ahead(inputs, final, cells, layers)
+        ahead = _list_prediction_layers(inputs, final, cells, layers)
     except FrameworkStop as error:
         problem = failure_problem(step, FRAMEWORK, error)
         failure = failure_of(error)
@@ -96,7 +96,7 @@ def _parts(inputs: MegatronInputs, final: FinalArguments, cell: StageChunk, inde
     return operators(inputs, final, cell, cell.number + index, experts=experts)
 
 
-def _ahead(
+def _list_prediction_layers(
     inputs: MegatronInputs, final: FinalArguments, cells: Sequence[StageChunk], layers: Sequence[LayerSpec]
 ) -> list[LayerSpec]:
     """Return the multi-token prediction layers, which follow all others and recompute the parts of their cell's first layer.
@@ -200,7 +200,7 @@ def operators(
     inputs: MegatronInputs, final: FinalArguments, cell: StageChunk, number: int, *, experts: bool
 ) -> tuple[str, ...]:
     """Return the recomputed parts of a layer, by its ``layer_number`` from 0."""
-    found = list(_selected(final, inputs, experts=experts)) if final.granularity == "selective" else []
+    found = list(_select_parts(final, inputs, experts=experts)) if final.granularity == "selective" else []
     if final.in_advance or inputs.in_bubble:
         if final.chunks is None and (inputs.norm or inputs.activation):
             fail("bubble-one-chunk")
@@ -219,7 +219,7 @@ def operators(
     return tuple(found)
 
 
-def _selected(final: FinalArguments, inputs: MegatronInputs, *, experts: bool) -> list[str]:
+def _select_parts(final: FinalArguments, inputs: MegatronInputs, *, experts: bool) -> list[str]:
     found: list[str] = []
     for module in final.modules:
         if module == "moe":

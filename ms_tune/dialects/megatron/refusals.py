@@ -48,7 +48,7 @@ def check_split(inputs: MegatronInputs, chunks: int | None) -> None:
     if uneven:
         _uneven(inputs, chunks)
     if accounted:
-        _accounted(inputs, chunks)
+        _check_accounted(inputs, chunks)
 
 
 def _uneven(inputs: MegatronInputs, chunks: int | None) -> None:
@@ -70,7 +70,7 @@ def _uneven(inputs: MegatronInputs, chunks: int | None) -> None:
         fail("uneven-middle-chunks", share=layers // stages, chunks=chunks)
 
 
-def _accounted(inputs: MegatronInputs, chunks: int | None) -> None:
+def _check_accounted(inputs: MegatronInputs, chunks: int | None) -> None:
     number = inputs.layers + inputs.embedding + inputs.loss
     if number % inputs.stages:
         fail(f"accounted-by-{'' if chunks is None else 'virtual-'}stages", number=number, inputs=inputs)
@@ -211,11 +211,11 @@ def _in_bubble(
     if inputs.release != "2.2":
         # MindSpeed disables the overlap for a single chunk, which is not a virtual pipeline (``MegatronBasicFeature.validate_args``).
         require(inputs.overlap and chunks is not None, "bubble-overlap")
-    _aligned(inputs, "recompute-in-bubble")
+    _check_aligned(inputs, "recompute-in-bubble")
     return granularity, method, number if expected is None else expected
 
 
-def _aligned(inputs: MegatronInputs, name: str) -> None:
+def _check_aligned(inputs: MegatronInputs, name: str) -> None:
     """Check that all stages reduce their gradients at the same time."""
     require(inputs.release == "2.2" or inputs.checked("align_grad_reduce") is not False, "bubble-align", name=name)
 
@@ -227,7 +227,7 @@ def _in_advance(inputs: MegatronInputs, method: str | None, number: int | None, 
     require(method != "uniform", "advance-uniform")
     require(bool(number), "advance-number")
     require(inputs.stages > 1 and of_chunk is not None, "advance-interleaving")
-    _aligned(inputs, "recompute-in-advance")
+    _check_aligned(inputs, "recompute-in-advance")
     return of_chunk == 1
 
 

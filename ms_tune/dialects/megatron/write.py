@@ -53,8 +53,10 @@ def arguments_for(
         for layer in cells.layers
     ]
     latent = any(UP_PROJECTION in names for names in named.values())
-    found = [_recomputing(placed, cells, wanted) for placed in _placements(cells, release, experts, latent=latent)]
-    return min(found, key=lambda one: _differing(one, wanted))
+    found = [
+        _add_recomputation(placed, cells, wanted) for placed in _placements(cells, release, experts, latent=latent)
+    ]
+    return min(found, key=lambda one: _count_differing(one, wanted))
 
 
 def values_of(inputs: MegatronInputs) -> dict[str, object]:
@@ -86,14 +88,14 @@ def _placements(cells: Cells, release: str, experts: AbstractSet[int], *, latent
     elif cells.chunks == 1:
         yield replace(base, layer_list=",".join(map(str, counts)))
     if not even:
-        yield _filled_up(base, counts, [0] * len(counts), first)
+        yield _pad_cells(base, counts, [0] * len(counts), first)
     # Cells with fewer recomputed layers than others may start with no-op layers, which count as recomputed.
     full = [_full(cell) for row in cells.rows for cell in row]
     if len(set(full)) > 1:
-        yield _filled_up(base, counts, [max(full) - number for number in full], first)
+        yield _pad_cells(base, counts, [max(full) - number for number in full], first)
 
 
-def _filled_up(base: MegatronInputs, counts: Sequence[int], before: Sequence[int], first: int) -> MegatronInputs:
+def _pad_cells(base: MegatronInputs, counts: Sequence[int], before: Sequence[int], first: int) -> MegatronInputs:
     """Pad each cell with no-op layers before and after its own; ``first`` is the first layer with experts."""
     most = max(count + skipped for count, skipped in zip(counts, before, strict=True))
     number = most * len(counts)
@@ -112,7 +114,7 @@ def _full(cell: Iterable[LayerSpec]) -> int:
     return sum(layer.recompute is RecomputeMode.FULL for layer in cell)
 
 
-def _recomputing(placed: MegatronInputs, cells: Cells, wanted: Sequence[Act]) -> MegatronInputs:
+def _add_recomputation(placed: MegatronInputs, cells: Cells, wanted: Sequence[Act]) -> MegatronInputs:
     """Add recomputation to a placement: full first, because everything else is counted after it."""
     found = _best(placed, _in_full(placed, cells), wanted)
     found = _best(found, _modules(found, wanted), wanted)
@@ -151,10 +153,10 @@ def _modules(found: MegatronInputs, wanted: Sequence[Act]) -> Iterator[Mapping[s
 def _best(inputs: MegatronInputs, ways: Iterable[Mapping[str, object]], wanted: Sequence[Act]) -> MegatronInputs:
     """Return the arguments for the placement with the fewest differing layers; the unchanged ones if none is better."""
     every = [inputs, *(replace(inputs, **way) for way in ways)]  # type: ignore[arg-type]  # fields by their names
-    return min(every, key=lambda one: _differing(one, wanted))
+    return min(every, key=lambda one: _count_differing(one, wanted))
 
 
-def _differing(inputs: MegatronInputs, wanted: Sequence[Act]) -> tuple[int, int]:
+def _count_differing(inputs: MegatronInputs, wanted: Sequence[Act]) -> tuple[int, int]:
     plan = normalize_megatron(inputs)
     layers = [layer for layer in plan.layers if layer.kind not in (LayerKind.NOOP, LayerKind.PREDICTION)]
     if plan.failure is not None or len(layers) != len(wanted):
@@ -286,13 +288,13 @@ def canonical(inputs: MegatronInputs) -> Mapping[str, object]:
     for field, nothing in _MAY_BE_IDLE.items():
         spelled_out = field == "modules" and (inputs.activations or inputs.granularity == "selective")
         if getattr(inputs, field) not in (None, False) and not spelled_out:
-            inputs = _tried(inputs, field, nothing, plan, found)
+            inputs = _try_value(inputs, field, nothing, plan, found)
     if inputs.modules is not None:
         for module in inputs.modules:
             rest = tuple(one for one in inputs.modules or () if one != module)
-            inputs = _tried(inputs, "modules", rest, plan, found) if rest else inputs
+            inputs = _try_value(inputs, "modules", rest, plan, found) if rest else inputs
     for field in _NUMBERS:
-        inputs = _clamped(inputs, field, plan, found)
+        inputs = _clamp_number(inputs, field, plan, found)
     return found
 
 
@@ -301,7 +303,7 @@ def same_layers(one: LayerPlan, other: LayerPlan) -> bool:
     return other.failure is None and (one.placement, one.layers) == (other.placement, other.layers)
 
 
-def _tried(
+def _try_value(
     inputs: MegatronInputs, field: str, value: object, plan: LayerPlan, found: dict[str, object]
 ) -> MegatronInputs:
     changed: MegatronInputs = replace(inputs, **{field: value})  # type: ignore[arg-type]  # a field by its name
@@ -311,12 +313,12 @@ def _tried(
     return changed
 
 
-def _clamped(inputs: MegatronInputs, field: str, plan: LayerPlan, found: dict[str, object]) -> MegatronInputs:
+def _clamp_number(inputs: MegatronInputs, field: str, plan: LayerPlan, found: dict[str, object]) -> MegatronInputs:
     """Reduce a number of layers to the smallest value with the same effect; remove it if it has no effect."""
     number = getattr(inputs, field)
     if number is None:
         return inputs
-    without = _tried(inputs, field, None, plan, found) if _needless(inputs, field) else inputs
+    without = _try_value(inputs, field, None, plan, found) if _is_needless(inputs, field) else inputs
     if without is not inputs:
         return without
     if inputs.method == "uniform" and field == "number":
@@ -326,10 +328,10 @@ def _clamped(inputs: MegatronInputs, field: str, plan: LayerPlan, found: dict[st
         middle = (low + high) // 2
         again = normalize_megatron(replace(inputs, **{field: middle}))
         low, high = (low, middle) if same_layers(plan, again) else (middle + 1, high)
-    return _tried(inputs, field, low, plan, found)
+    return _try_value(inputs, field, low, plan, found)
 
 
-def _needless(inputs: MegatronInputs, field: str) -> bool:
+def _is_needless(inputs: MegatronInputs, field: str) -> bool:
     """Return whether a limit on the number of layers has no effect because the recomputation that it limits is off."""
     if field == "number":
         return inputs.granularity != "full"

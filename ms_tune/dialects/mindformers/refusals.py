@@ -182,7 +182,7 @@ def refused(context: CheckContext) -> Iterator[Violation]:
     if isinstance(reported, dict) and step in reported and context.refused(*reported[step]):
         return
     error = f"{plan.failure.exception}: {text}" if text else plan.failure.exception
-    yield Violation(_blamed(context, text), params={"error": error})
+    yield Violation(_find_blamed_key(context, text), params={"error": error})
 
 
 def report_problem(context: CheckContext) -> Iterator[Violation]:
@@ -282,7 +282,7 @@ def swap_for_recompute(context: CheckContext) -> Iterator[Violation]:
         for offload in layer.swap:
             target = offload.target
             for pattern in layer.select_patterns if target and target not in layer.select_patterns else ():
-                if any(_leads(target, giver) and _leads(pattern, taker) for giver, taker in _FLOW):
+                if any(_matches_parent(target, giver) and _matches_parent(pattern, taker) for giver, taker in _FLOW):
                     found.setdefault((target, pattern), []).append(layer.layer)
     for (target, pattern), layers in found.items():
         shown = ", ".join(map(str, layers[:_SHOWN])) + (", ..." if len(layers) > _SHOWN else "")
@@ -291,7 +291,7 @@ def swap_for_recompute(context: CheckContext) -> Iterator[Violation]:
         yield Violation(("swap_config", "op_swap"), params=params, related=((place, "recomputed"),))
 
 
-def _leads(pattern: str, path: str) -> bool:
+def _matches_parent(pattern: str, path: str) -> bool:
     """Return whether a pattern matches a cell or one of the cells that contain it."""
     parts, names = pattern.split(r"\."), path.split(".")
     return len(parts) <= len(names) and all(map(_matches_segment, parts, names))
@@ -301,7 +301,7 @@ def _params(problem: Diagnostic) -> dict[str, str]:
     return {"name": "", "pattern": "", **{name: str(value) for name, value in problem.message.params.items()}}
 
 
-def _blamed(context: CheckContext, text: str) -> KeyPath:
+def _find_blamed_key(context: CheckContext, text: str) -> KeyPath:
     """Return the key whose value the framework's error quotes, otherwise the first one whose value is not a Boolean."""
     given = [key for key in KEYS if not isinstance(context.get(f"{_RECOMPUTE}.{key}", default=False), bool)]
     quoted = [key for key in given if str(context.get(f"{_RECOMPUTE}.{key}")) in text]

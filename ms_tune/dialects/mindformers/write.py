@@ -118,7 +118,7 @@ def _wanted(source: SourceFile, inputs: RecomputeInputs, plan: LayerPlan) -> Ite
     slots_fit = placement.slots == len(placement.cells)
     found: list[tuple[KeyPath, object, object]] = []
     if isinstance(offset, list) and slots_fit and len(placement.offset) * len(placement.offset[0]) > 1:
-        found.append((_OFFSET, offset, _shaped(placement.offset)))
+        found.append((_OFFSET, offset, _shape_rows(placement.offset)))
     for key in KEYS:
         found += _explicit_values(key, source.get((_SECTION, key)), inputs, plan.formative)
     for path, old, new in found:
@@ -156,10 +156,10 @@ def _form(key: str, layers: Any, inputs: RecomputeInputs) -> object:  # noqa: AN
         return None
     if inputs.swaps.swap is True and not key.endswith("exclude"):
         return sorted({int(layer) for layer in layers if 0 <= layer < inputs.layers})
-    return _shaped(layers, backwards=inputs.zero_bubble)
+    return _shape_rows(layers, backwards=inputs.zero_bubble)
 
 
-def _shaped(rows: Sequence[Sequence[int]], *, backwards: bool = False) -> list[object]:
+def _shape_rows(rows: Sequence[Sequence[int]], *, backwards: bool = False) -> list[object]:
     """Return rows for several chunks or a flat list for one. ``zero_bubble_v`` reverses the second row."""
     plain = [[int(item) for item in row] for row in rows]
     if backwards:
@@ -191,7 +191,7 @@ def propose(job: JobView) -> Iterator[Values]:
         yield from _propose_values(job, inputs)
 
 
-def _named(job: JobView, name: str) -> KeyPath:
+def _name_setting(job: JobView, name: str) -> KeyPath:
     """Return the key path of a model setting: the name in the config, otherwise that of the model's class."""
     source, facts = job.source, job.model.facts
     names = facts.names(name)
@@ -206,10 +206,10 @@ def _core(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
     yield {(*_RECOMPUTE, "recompute_slice_activation"): False}
     if not inputs.zero_bubble:
         return
-    yield {_named(job, _CHUNKS): _ZERO_BUBBLE}
+    yield {_name_setting(job, _CHUNKS): _ZERO_BUBBLE}
     yield {(*_PARALLEL, "pipeline_stage"): max(inputs.stages, _ZERO_BUBBLE)}
     yield {(*_PARALLEL, "micro_batch_num"): _ZERO_BUBBLE * inputs.stages}
-    placement = _placed(job, inputs)
+    placement = _propose_placement(job, inputs)
     value = inputs.values.recompute
     if placement is not None and is_counts(value):
         try:
@@ -219,7 +219,7 @@ def _core(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
         yield {(*_RECOMPUTE, "recompute"): [rows[0], *(row[::-1] for row in rows[1:])]}
 
 
-def _placed(job: JobView, inputs: RecomputeInputs) -> Placement | None:
+def _propose_placement(job: JobView, inputs: RecomputeInputs) -> Placement | None:
     """Return the placement, or that with the proposed offset."""
     try:
         return place_layers(inputs)
@@ -243,18 +243,18 @@ def _offset(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
     more: dict[KeyPath, object] = {}
     if chunks is None or chunks < 1:
         chunks = 1
-        more = {_named(job, _CHUNKS): 1}
+        more = {_name_setting(job, _CHUNKS): 1}
         yield more
     layers, stages = inputs.placed_layers, inputs.stage_num or inputs.stages
     if stages <= layers < stages * chunks:
         chunks = layers // stages
-        more = {_named(job, _CHUNKS): chunks}
+        more = {_name_setting(job, _CHUNKS): chunks}
     cells = stages * chunks
     if layers < cells:
         # A list is valid for this number of layers only.
         by_layer = isinstance(job.source.get((*_MODEL, "moe_layer_freq")), list)
         if not by_layer:
-            yield {**more, _named(job, LAYERS): cells, (*_MODEL, "offset"): 0}
+            yield {**more, _name_setting(job, LAYERS): cells, (*_MODEL, "offset"): 0}
         return
     base = layers // cells
     counts = [base] * cells
@@ -289,7 +289,7 @@ def _propose_values(job: JobView, inputs: RecomputeInputs) -> Iterator[Values]:
             yield {("swap_config", "swap"): False}  # checks use it, the model does not
         parts += _swap_parts(job.source, _MODEL)
     by_id = inputs.swaps.swap is True or job.source.get(("swap_config", "swap")) is True
-    placement = _placed(job, inputs)
+    placement = _propose_placement(job, inputs)
     if placement is not None or by_id:
         for key in KEYS:
             value = job.source.get((*_RECOMPUTE, key), MISSING)

@@ -127,7 +127,9 @@ class CellRecompute:
     def plan_cell(self, chunk: int, stage: int, count: int, first: int, log: list[str]) -> CellPlan:
         """Return the recomputation of a cell's layers (``ParallelTransformer.__init__``)."""
         inputs = self._inputs
-        full, select, comm = (0, 0, 0) if inputs.recompute_config is None else self._listed(chunk, stage, count, log)
+        full, select, comm = (
+            (0, 0, 0) if inputs.recompute_config is None else self._count_listed_layers(chunk, stage, count, log)
+        )
         if inputs.recompute_config is None and inputs.granularity == "full" and inputs.method and inputs.full_layers:
             # With "uniform" the number is the size of groups, each recomputed as one: all layers are included.
             full = count if inputs.method == "uniform" else min(count, inputs.full_layers)
@@ -152,7 +154,7 @@ class CellRecompute:
         if inputs.flash_attention and inputs.experts > 1 and (cell.select or everywhere):
             stop("AttributeError", "The 'MoELayer' object has no attribute 'act_func'.")
 
-    def _listed(self, chunk: int, stage: int, count: int, log: list[str]) -> tuple[int, int, int]:
+    def _count_listed_layers(self, chunk: int, stage: int, count: int, log: list[str]) -> tuple[int, int, int]:
         """Return how many layers of a cell the lists recompute (``_get_recompute_nums``); log and check as it does."""
         inputs = self._inputs
         if self._kinds is None:

@@ -208,7 +208,7 @@ def _placement(source: SourceFile) -> Iterator[Values]:
         return
     value = parallel.get("num_layer_list")
     if value:
-        rows = _fitted(value, chunks, columns)
+        rows = _fit_rows(value, chunks, columns)
         flat = [max(1, min(count, layers)) for row in rows for count in row]
         while sum(flat) != layers:
             more = sum(flat) < layers
@@ -218,7 +218,7 @@ def _placement(source: SourceFile) -> Iterator[Values]:
         yield {(_PARALLEL, "num_layer_list"): rows if chunks > 1 else rows[0]}
 
 
-def _fitted(value: Any, chunks: int, columns: int) -> list[list[int]]:  # noqa: ANN401 - the value as in the config
+def _fit_rows(value: Any, chunks: int, columns: int) -> list[list[int]]:  # noqa: ANN401 - the value as in the config
     try:
         items = leaves(literal_list(value) if isinstance(value, str) else value)
     except FrameworkStop:
@@ -240,7 +240,7 @@ def _values(source: SourceFile) -> Iterator[Values]:  # noqa: C901, PLR0912 - on
     stages = parallel.get(_STAGES, 1)
     placed = parallel.get("num_layer_list")
     if placed and stages > 1:
-        counts = _fitted(placed, chunks, columns)
+        counts = _fit_rows(placed, chunks, columns)
     else:
         counts = [divide(share, columns) for share in divide(layers, chunks)]
     section = parallel.get("recompute_config")
@@ -256,7 +256,7 @@ def _values(source: SourceFile) -> Iterator[Values]:  # noqa: C901, PLR0912 - on
     for path, value in given.items():
         rows = [
             [max(0, min(item, limit - taken)) for item, limit, taken in zip(row, limits, full, strict=True)]
-            for row, limits, full in zip(_fitted(value, chunks, columns), counts, used, strict=True)
+            for row, limits, full in zip(_fit_rows(value, chunks, columns), counts, used, strict=True)
         ]
         if path[-1] == KINDS[0]:
             used = rows

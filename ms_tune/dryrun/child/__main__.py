@@ -111,7 +111,7 @@ _FORK = "--fork="
 
 
 def main(module: str, job_file: str) -> None:
-    """Run the job described in the file, with the module of such jobs."""
+    """Run the job that a file describes, with the module for its kind of job."""
     _end_with_parent()
     runtime.let_watch()
     # Imported objects stay alive. Garbage collection skips them during the imports and later: it would also give each

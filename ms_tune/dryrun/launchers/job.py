@@ -74,7 +74,7 @@ class LaunchedJob:
     stages: tuple[JobStage, ...] = ()  # the stages of its ranks
 
     @property
-    def untold(self) -> tuple[str, ...]:
+    def untried_options(self) -> tuple[str, ...]:
         """Return the options of its program that were never tried in simulation."""
         given = {word.partition("=")[0] for word in self.arguments}
         return tuple(option for option in load("launchers")["megatron"]["untold"] if option in given)

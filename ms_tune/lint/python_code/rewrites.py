@@ -74,7 +74,7 @@ def _flip(module: Module, violation: Violation) -> Rewritten:
     return _rewrite_node(module, value, _quoted(module, value, _FLIPPED.get(given) or _unclear()))
 
 
-def _accepted(module: Module, violation: Violation) -> Rewritten:
+def _convert_switch(module: Module, violation: Violation) -> Rewritten:
     """Replace a switch by a value of the type that the call accepts."""
     value = _argument(module, violation)
     word = str(value.value).strip().lower()
@@ -145,7 +145,7 @@ def _colon(module: Module, violation: Violation) -> Rewritten:
 
 REWRITES: Mapping[str | None, Rewrite] = {
     "flip": _flip,
-    "accepted": _accepted,
+    "accepted": _convert_switch,
     "drop-call": _drop_call,
     "mint": _mint,
     "colon": _colon,

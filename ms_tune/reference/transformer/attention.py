@@ -52,12 +52,12 @@ class SelfAttention(nn.Cell):
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
         """Attend: ``(s, b, h)`` to the same shape."""
-        query, key, value = self.parted(self.linear_qkv(x))
-        query = self.positioned(query, self.heads, self.q_layernorm, tables)
-        key = self.positioned(key, self.groups, self.k_layernorm, tables)
+        query, key, value = self.split_projection(self.linear_qkv(x))
+        query = self.apply_positions(query, self.heads, self.q_layernorm, tables)
+        key = self.apply_positions(key, self.groups, self.k_layernorm, tables)
         return self.linear_proj(self.core_attention(query, key, value, tables.mask))
 
-    def parted(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def split_projection(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Split the projection's output into queries, keys and values; with ``heads_first`` they are stored by group."""
         parts = self.split
         if self.by_group:
@@ -66,7 +66,7 @@ class SelfAttention(nn.Cell):
         query, key, value = mint.split(mixed, parts, dim=-1)
         return query, key, value
 
-    def positioned(self, x: Tensor, heads: int, norm: nn.Cell | None, tables: Tables) -> Tensor:
+    def apply_positions(self, x: Tensor, heads: int, norm: nn.Cell | None, tables: Tables) -> Tensor:
         """Apply normalisation, if the model has it, and rotary positions to heads: ``(s, b, heads, d)``."""
         x = x.reshape(*x.shape[:2], heads, self.size)
         if norm is not None:

@@ -188,7 +188,7 @@ class MixtureOfExperts(nn.Cell):
         """Apply the block: ``(s, b, h)`` to the same shape."""
         tokens = x.reshape(-1, x.shape[-1])
         chosen, weights = self.router(tokens)
-        y = self.routed(tokens, chosen, weights.astype(x.dtype)).reshape(x.shape)
+        y = self.route(tokens, chosen, weights.astype(x.dtype)).reshape(x.shape)
         if self.shared_experts is None:
             return y
         shared = self.shared_experts(x)
@@ -202,10 +202,10 @@ class MixtureOfExperts(nn.Cell):
         capacity = math.ceil(experts.capacity_factor * rows / experts.routed)
         return min(rows, capacity * experts.routed)
 
-    def routed(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    def route(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """Route tokens: sort by expert, exchange by all-to-all, sort by expert there, apply the experts, and reverse it all."""
         if self.group.size == 1 and not self.settings.fused_order:
-            return self.ordered(tokens, chosen, weights)
+            return self.route_on_one_rank(tokens, chosen, weights)
         if self.group.size > 1 and not self.legacy:
             return self.spread(tokens, chosen, weights)
         counts = mint.histc(chosen.reshape(-1), self.settings.routed, 0, self.settings.routed)
@@ -223,7 +223,7 @@ class MixtureOfExperts(nn.Cell):
         rows = exchange(rows, self.group)
         return ops.moe_token_unpermute(rows, order, weights)
 
-    def ordered(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    def route_on_one_rank(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         """Route tokens on a single rank, operator by operator (``pynative/transformers/moe/experts.py``, 2.1)."""
         per_token = self.settings.per_token
         order = mint.argsort(chosen.reshape(-1).astype(mindspore.float32), stable=True)

@@ -171,7 +171,7 @@ class Embedding(nn.Cell):
         if self.keeps:
             return self.embed_legacy(tokens)
         if self.group.size == 1:
-            x = self.looked_up(tokens).astype(self.dtype)
+            x = self.look_up_rows(tokens).astype(self.dtype)
         elif self.sequence and self.positions is None:
             # pynative/distributed/style.py, 2.1: in the number format of the weight, and the output stays until the backward
             # pass; not in 2.0.
@@ -194,19 +194,19 @@ class Embedding(nn.Cell):
             x = mint.clone(x)  # tokens are (b, s) in the framework: moving the sequence to the front needs a copy
         return cast_to(x, self.dtype)
 
-    def looked_up(self, tokens: Tensor) -> Tensor:
+    def look_up_rows(self, tokens: Tensor) -> Tensor:
         """Look up a row per token: by its index or, in MindFormers 2.0, element by element (``vocab_embedding.py``)."""
         if not self.tiled:
             return mint.nn.functional.embedding(tokens, self.weight)
-        return mint.gather(self.weight, 0, self.repeated(tokens)).reshape(*tokens.shape, -1)
+        return mint.gather(self.weight, 0, self.repeat_index(tokens)).reshape(*tokens.shape, -1)
 
-    def repeated(self, tokens: Tensor) -> Tensor:
+    def repeat_index(self, tokens: Tensor) -> Tensor:
         """Repeat the token's index for every element of its row: ``(s b, h)``, without a gradient."""
         return mint.tile(ops.stop_gradient(tokens).reshape(-1, 1), (1, self.weight.shape[1]))
 
     def gathered_words(self, tokens: Tensor) -> Tensor:
         """Look up this rank's tokens, others as zero (HyperParallel, ``core/shard/ops/parallel_gather.py`` at 0e81ad83)."""
-        numbers = self.repeated(tokens)
+        numbers = self.repeat_index(tokens)
         own = numbers - self.first
         there = mint.logical_and(mint.ge(numbers, self.first), mint.lt(numbers, self.first + self.weight.shape[0]))
         mask = there.astype(numbers.dtype)
@@ -248,14 +248,14 @@ class TransformerLayer(nn.Cell):
 
     def construct(self, x: Tensor, tables: Tables) -> Tensor:
         """Apply the layer."""
-        y = self.self_attention(self.entering(self.input_layernorm(x)), tables)
+        y = self.self_attention(self.gather_input(self.input_layernorm(x)), tables)
         x = x + (y if self.post_self_attn_layernorm is None else self.post_self_attn_layernorm(y))
-        y = self.mlp(self.entering(self.pre_mlp_layernorm(x)))
+        y = self.mlp(self.gather_input(self.pre_mlp_layernorm(x)))
         if self.exit is not None:
             y = local_part(y, self.exit, 0)
         return x + (y if self.post_mlp_layernorm is None else self.post_mlp_layernorm(y))
 
-    def entering(self, x: Tensor) -> Tensor:
+    def gather_input(self, x: Tensor) -> Tensor:
         """Return the input of a block: gathered over the ranks if the block needs the whole sequence."""
         return x if self.door is None else gather(x, self.door)
 
@@ -303,7 +303,7 @@ class OutputLayer(nn.Cell):
 
     def construct(self, x: Tensor, weight: Tensor | None) -> Tensor:
         """Return the logits of this rank's vocabulary, or of the whole if the loss needs them."""
-        logits = self.by_embedding(x, weight) if weight is not None else self.linear(x)
+        logits = self.project_with_embedding(x, weight) if weight is not None else self.linear(x)
         return logits if self.split_loss else gather_last(logits, self.group)
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -315,7 +315,7 @@ class OutputLayer(nn.Cell):
             return mint.mean(_SplitCrossEntropy.apply(rows.astype(mindspore.float32), labels, self.group))
         return mint.mean(_SplitByOperators.apply(rows, labels, self.group))
 
-    def by_embedding(self, x: Tensor, weight: Tensor) -> Tensor:
+    def project_with_embedding(self, x: Tensor, weight: Tensor) -> Tensor:
         """Compute the logits with the weight of the word embedding (tied weights)."""
         given = x.dtype
         if self.keeps and not self.sequence:

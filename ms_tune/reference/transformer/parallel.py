@@ -162,13 +162,13 @@ def gather_last(x: Tensor, group: RankGroup) -> Tensor:
 
 
 def reduce(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
-    """All-reduce; backward: unchanged."""
+    """All-reduce; backward: the gradient passes unchanged."""
     kept = "xy" if keeps else ""
     return x if group.size == 1 and not keeps else _Collective.apply(x, group, _viewed_sum, lambda y, _: y, kept)
 
 
 def share_gradient(x: Tensor, group: RankGroup, *, keeps: bool = False) -> Tensor:
-    """Return the tensor unchanged; backward: all-reduce."""
+    """Return the tensor unchanged; backward: all-reduce of its gradient."""
     if group.size == 1:
         return reduce(x, group, keeps=keeps)
     return _Collective.apply(x, group, lambda y, _: y.view(y.shape), sum_over_ranks, "")

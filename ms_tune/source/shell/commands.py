@@ -119,9 +119,9 @@ class CommandFollower(Settings):
         self._setting = {"set": self.set_options, "shift": self.shift_words, "unset": self.unset_variables}
         self._builtins: dict[str, Callable[[list[Argument], ScriptPlace], Outcome]] = {
             **dict.fromkeys(("break", "continue"), self._break),
-            **dict.fromkeys(("source", "."), self._sourced),
+            **dict.fromkeys(("source", "."), self._follow_sourced),
             **dict.fromkeys(("true", ":", "false", "[", "test"), self._test),
-            **dict.fromkeys(("alias", "trap"), self._set_aside),
+            **dict.fromkeys(("alias", "trap"), self._handle_alias_or_trap),
             **dict.fromkeys(("exit", "exec"), self._exit),
             "return": self._return,
             "eval": self._eval,
@@ -225,7 +225,7 @@ class CommandFollower(Settings):
             return False
         return _starts_program(" ".join(texts[1:]))
 
-    def _set_aside(self, words: list[Argument], place: ScriptPlace) -> Outcome:
+    def _handle_alias_or_trap(self, words: list[Argument], place: ScriptPlace) -> Outcome:
         """Handle ``alias`` and ``trap``; the command of an EXIT trap is followed once, with all variables unknown."""
         text = words[1].text if len(words) > 1 else None
         if words[0].text == "trap" and text and {"EXIT", "0"} & {word.text for word in words[2:]}:
@@ -319,7 +319,7 @@ class CommandFollower(Settings):
         self.state.restore("@", positional)
         return outcome
 
-    def _sourced(self, words: list[Argument], place: ScriptPlace) -> Outcome:
+    def _follow_sourced(self, words: list[Argument], place: ScriptPlace) -> Outcome:
         path = words[1].text if len(words) > 1 else None
         found = self._file(path) if path else None
         repeats = self._repeats(found)
@@ -355,14 +355,14 @@ class CommandFollower(Settings):
         """Return whether a file is already being followed and would start itself without end."""
         return file is not None and self._following.count(file.text) >= MAX_SELF
 
-    def _parsed(self, file: File | None) -> Script | None:
+    def _parse_text(self, file: File | None) -> Script | None:
         """Return a parsed script; None if it has syntax errors or is nested too deeply."""
         script = parse(file) if file is not None and self._calls < MAX_CALLS else None
         return script if script is not None and not script.problems else None
 
     def _eval(self, words: list[Argument], place: ScriptPlace) -> Outcome:
         text = join_script(words[1:], self.state)
-        script = self._parsed(TextInside(place, text) if text is not None else None)
+        script = self._parse_text(TextInside(place, text) if text is not None else None)
         if script is None:
             return self.give_up(Unknown(Reason.COMMAND, "eval", place))
         self._calls += 1
@@ -390,7 +390,7 @@ class CommandFollower(Settings):
             text = join_script(script_words, inner)
             file = TextInside(place, text) if text is not None else None
         repeats = self._repeats(file)
-        script = None if repeats else self._parsed(file)
+        script = None if repeats else self._parse_text(file)
         if script is None:
             reason = Reason.BOUND if repeats else Reason.FILE
             self.unknown.append(Unknown(reason if path else Reason.COMMAND, path or name, place))

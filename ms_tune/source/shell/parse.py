@@ -57,7 +57,7 @@ class _ScriptReader(WordReader):
                 self._skip(newlines=True)
                 if self.at >= len(self.text):
                     break
-                found.append(self._listed())
+                found.append(self._read_terminated())
             except ShellSyntaxError as error:
                 problems.append(error)
                 self._depth = self._nesting = 0
@@ -119,9 +119,9 @@ class _ScriptReader(WordReader):
             self._skip(newlines=True)
             if self.at >= len(self.text) or self._ahead((")", ";")) or self._peek() in _CLOSERS:
                 return self._compound_of(CommandKind.LIST, start, found)
-            found.append(self._listed())
+            found.append(self._read_terminated())
 
-    def _listed(self) -> Command:
+    def _read_terminated(self) -> Command:
         """Return a command together with its terminator (``;`` or ``&``); a background command becomes a subshell."""
         start, command = self.at, self._and_or()
         background = self._ahead("&") and not self._ahead("&&")
@@ -136,7 +136,7 @@ class _ScriptReader(WordReader):
         place = inner[0].place if inner else self._place(start, start)
         return Command(kind, place, inner=tuple(inner), marks=marks)
 
-    def _joined(self, read: Callable[[], Command], *operators: str) -> Command:
+    def _read_joined(self, read: Callable[[], Command], *operators: str) -> Command:
         """Return one command, or several joined by operators."""
         start, found, marks = self.at, [read()], list[str]()
         while self._ahead(operators):
@@ -149,7 +149,7 @@ class _ScriptReader(WordReader):
         return self._compound_of(CommandKind.AND_OR, start, found, *marks)
 
     def _and_or(self) -> Command:
-        return self._joined(self._pipeline, "&&", "||")
+        return self._read_joined(self._pipeline, "&&", "||")
 
     def _pipeline(self) -> Command:
         negated, start = False, self.at
@@ -170,7 +170,7 @@ class _ScriptReader(WordReader):
             return found[0]
         return self._compound_of(CommandKind.PIPELINE, start, found, *["!"] * negated)
 
-    def _nested(self, read: Callable[[], Command]) -> Command:
+    def _read_nested(self, read: Callable[[], Command]) -> Command:
         self._nesting += 1
         if self._nesting > MAX_DEPTH:
             raise ShellSyntaxError(self.at, "depth")
@@ -183,10 +183,10 @@ class _ScriptReader(WordReader):
         if word in _CLOSERS or word == "in":
             raise ShellSyntaxError(self.at, "unexpected")
         if word == "function":
-            return self._nested(self._function)
+            return self._read_nested(self._function)
         if not (word in _RESERVED or word in ("{", "[[") or self._ahead("(")):
-            return self._nested(self._simple)
-        found = self._nested(self._compound)
+            return self._read_nested(self._simple)
+        found = self._read_nested(self._compound)
         self._skip()
         redirections = list[Redirection]()
         while (one := self._redirection()) is not None:
@@ -311,7 +311,7 @@ class _ScriptReader(WordReader):
         return self._compound_of(CommandKind.CONDITION, start, (inner,))
 
     def _either(self) -> Command:
-        return self._joined(lambda: self._joined(self._test, "&&"), "||")
+        return self._read_joined(lambda: self._read_joined(self._test, "&&"), "||")
 
     def _test(self) -> Command:
         start, negated, words = self.at, False, list[Word]()
@@ -320,7 +320,7 @@ class _ScriptReader(WordReader):
             self._skip(newlines=True)
         if self._takes("("):
             self._skip(newlines=True)
-            found = self._nested(self._either)
+            found = self._read_nested(self._either)
             self._take(")")
             self._skip(newlines=True)
         else:

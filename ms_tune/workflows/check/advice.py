@@ -108,7 +108,7 @@ class _Search:
             more.append(count)
         if rows is not None and any(more):
             loaded = job.with_lists(_lists_with_more(job, rows, more))
-            trial = _changed(trial, loaded, "recompute", count=sum(more))
+            trial = _add_change(trial, loaded, "recompute", count=sum(more))
             parts = read_stages(trial.job)
         after = estimate_parts(trial.job, parts, limit, reserve)
         need = max(map(self._need, after.stages))
@@ -169,7 +169,7 @@ class _Search:
         if not can_accumulate(job.loaded.dialect, wider):
             wider = wider._replace(micro_batches=layout.micro_batches)
         try:
-            return _changed(trial, with_layout(job.loaded, wider, job.layers), name, value=ranks)
+            return _add_change(trial, with_layout(job.loaded, wider, job.layers), name, value=ranks)
         except MsTuneError:
             return None
 
@@ -195,12 +195,12 @@ def _set_values(trial: _Trial, name: str, values: Mapping[KeyPath, object], **pa
     loaded, settings = trial.job.loaded, [Setting(path, json.dumps(value)) for path, value in values.items()]
     try:
         changed = loaded.with_source(with_settings(loaded.source, settings, loaded.dialect))
-        return _changed(trial, changed, name, **params)
+        return _add_change(trial, changed, name, **params)
     except MsTuneError:
         return None
 
 
-def _changed(trial: _Trial, loaded: LoadedConfig, name: str, **params: object) -> _Trial:
+def _add_change(trial: _Trial, loaded: LoadedConfig, name: str, **params: object) -> _Trial:
     # Replace an earlier change of the same kind.
     before = tuple(one for one in trial.changes if one[0] != name)
     return _Trial(read_job(trial.job.request, loaded), (*before, (name, msg(f"check.change.{name}", **params))))

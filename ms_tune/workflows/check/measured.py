@@ -114,7 +114,7 @@ class _TableSearch:
         self._fullest = int(over.argmax())
 
     def search(self) -> TablePrediction:
-        """Return the prediction."""
+        """Return whether every stage fits, and if not, the cheapest recomputation with which it does."""
         if not self._over:
             return TablePrediction(fits=True)
         tried = [one for kind in self._costs.table.kinds for one in self._suggest_mode(kind)]

@@ -269,7 +269,7 @@ def _estimate_with_defaults(
 
 
 def estimate_command(request: OverviewRequest, command: ProgramArguments) -> ProgramEstimate:
-    """Estimate a program from its arguments; errors are raised, or the result's reason if the rest is known.
+    """Estimate a program's memory from its arguments; the result has an error instead if only its split is known.
 
     Raises:
         NotEvaluableError: A value is not known without running the script.
