@@ -71,8 +71,6 @@ class UnknownArgumentError(UsageError):
 
 
 class _HelpAll(argparse.Action):
-    """Action of ``--help-all``."""
-
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         assert isinstance(parser, Parser)  # noqa: S101 - only added by Parser
         parser._print_message(parser.format_help_all(), sys.stdout)  # noqa: SLF001 - as argparse's own help does

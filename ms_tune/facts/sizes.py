@@ -40,7 +40,7 @@ def find_public_model(path: str) -> PublicModel | None:
 
 
 def find_tokenizer(kind: str) -> PublicModel | None:
-    """Return the vocabulary of a type of tokenizers that public models share, or None."""
+    """Return the name and vocabulary of the public models that share this type of tokenizer; None if unknown."""
     found = load("sizes")["vocabularies"].get(kind)
     return found and PublicModel(found["name"], found["config"])
 

@@ -74,7 +74,7 @@ class StepForm(Record):
 
 
 class LineKind(NamedTuple):
-    """Lines of one form with the same values."""
+    """Lines of one form that contain the same set of values."""
 
     form: StepForm
     names: tuple[str, ...]  # `number`, `time` .., and `rank`, in alphabetical order

@@ -84,8 +84,6 @@ def find(tree: Tree, pattern: str, *, matches_cells: bool, suffix: str = "") -> 
 
 @dataclass(slots=True)
 class _OperatorSearch:
-    """The search for one pattern in a tree."""
-
     matches_cells: bool
     suffix: str
     operators: list[str] = field(default_factory=list)

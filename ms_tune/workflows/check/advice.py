@@ -64,8 +64,6 @@ class _Trial(Record):
 
 
 class _Search:
-    """Search for a change of one job."""
-
     def __init__(self, job: PlannedJob, now: Estimate) -> None:
         self._job, self._now = job, now
         self._margins = _MARGINS[job.loaded.dialect]

@@ -1,4 +1,4 @@
-"""Answer checks whether all numbers are finite as in a healthy training.
+"""Let checks whether all numbers are finite succeed, as in a healthy training.
 
 In simulation every value is read as zero, so that ``if all_finite(gradients): optimizer(gradients)`` would skip the optimizer.
 Here ``isfinite`` returns a tensor whose elements are all known to be true, and so does every operation on known tensors and plain
