@@ -381,7 +381,7 @@ Row: TypeAlias = "tuple[tuple[str, ...], tuple[str, ...]]"
 
 @cache
 def rows(source: str, target: str) -> tuple[Row, ...]:
-    """Return the rows in which both families have names, in order: the first match counts; empty if they are the same family."""
+    """Return pairs of equivalent names of two families, of which the first match counts; empty if they are the same family."""
     both = [] if source == target else [row for row in load("names")["rows"] if source in row and target in row]
     return tuple((tuple(row[source]), tuple(row[target])) for row in both)
 

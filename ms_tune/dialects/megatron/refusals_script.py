@@ -270,7 +270,7 @@ def _read_number(word: Argument | None) -> int | None:
 
 
 def find_bad_launcher_counts(context: CheckContext) -> Iterator[Violation]:
-    """Report launcher options (``least``) that are not numbers, or below their minimum; ``words`` are accepted too."""
+    """Report launcher options that are not numbers or too small (``least``: option, minimum); ``words`` are accepted, too."""
     source, command = read_command(context)
     least = context.options["least"]
     words = context.names("words")
