@@ -74,7 +74,7 @@ def load_forms(kind: str = "forms") -> tuple[Form, ...]:
 
 @cache
 def list_words() -> Mapping[tuple[str, ...], tuple[str, ...]]:
-    """Return words of the forms, by those of which one must also be in a text: nothing else can match."""
+    """Return the words of which a line that matches a form has one, by the further words (``also``) of which it has one, too."""
     found: dict[tuple[str, ...], dict[str, None]] = {}
     for form in (*load_forms(), *load_forms("figures")):
         found.setdefault(form.also, {}).update(dict.fromkeys(form.words))

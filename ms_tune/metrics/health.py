@@ -37,7 +37,7 @@ _FEW_RUNS = -3.0  # standard deviations by which steps above and below the media
 
 
 def find_trend(values: Sequence[float]) -> Trend | None:
-    """Return the trend; None with too few values. Of long series, the medians of equal parts count."""
+    """Return the trend of values, for long series of the medians of equal parts; None with too few values."""
     if len(values) > _MOST_POINTS:
         size = len(values) / _MOST_POINTS
         cuts = [round(part * size) for part in range(_MOST_POINTS + 1)]

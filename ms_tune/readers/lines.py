@@ -58,7 +58,7 @@ def read_json(path: Path, most: int, too_long: Message, text: str) -> object:
 
 
 def iterate_short_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number (from 1) and text of each line that is not blank of a text file with short lines."""
+    """Yield the number (from 1) and the text of each line of a file with short lines; blank lines are left out."""
     with reading(path), open_bytes(path) as file:
         for number in count(1):
             raw = file.readline(_LONGEST_SHORT)
