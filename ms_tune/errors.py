@@ -162,7 +162,7 @@ class NoTraceError(TraceError):
 
 
 def closest(name: str, known: Iterable[str], least: float = 0.6) -> str:
-    """Return the known name most similar to this one, or an empty text; for hints.
+    """Return the known name with the same words, or the most similar one, or an empty text; for hints.
 
     ``least`` is the least similarity, from 0 to 1 (``difflib.SequenceMatcher.ratio``).
     """
@@ -174,7 +174,9 @@ def closest(name: str, known: Iterable[str], least: float = 0.6) -> str:
 def _closest(name: str, known: frozenset[str], least: float) -> str:
     import difflib  # noqa: PLC0415 - only where somebody made a mistake
 
-    return next(iter(difflib.get_close_matches(name, known, 1, least)), "")
+    words = sorted(name.split("_"))
+    same = (one for one in sorted(known) if len(words) > 1 and sorted(one.split("_")) == words)
+    return next(same, "") or next(iter(difflib.get_close_matches(name, known, 1, least)), "")
 
 
 def closest_check(name: str, known: Iterable[str]) -> str:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 NESTED = 10  # the nesting depth of mappings that MindFormers accepts
 _MODELS = {Dialect.MINDFORMERS: ("model", "model_config"), Dialect.MINDFORMERS_PYNATIVE: ("model",)}
-_CLASSES = (("optimizer",), ("lr_schedule",), ("runner_wrapper",), ("callbacks", "*"))
+_CLASSES = (("optimizer",), ("lr_schedule",), ("lr_scheduler",), ("runner_wrapper",), ("callbacks", "*"))
+_KINDS = {"callbacks": "callback", "lr_scheduler": "lr_schedule"}
 _PYTHON = {"int": int, "float": float, "str": str, "bool": bool, "list": list, "dict": dict}
 # Where the text may contain a number that YAML reads as text (`1e-5`) or in another base (`010`, `12:30`), or a None.
 _ODD_SCALAR = re.compile(
@@ -57,8 +58,8 @@ def find_oddities(job: JobView) -> dict[str, list[Any]]:
     _look_at_keys(job, odd)
     if job.dialect in _MODELS:
         _look_at_model(job, odd)
-    if job.dialect is Dialect.MINDFORMERS and "type" in source.key_names:
-        _look_at_classes(job, odd)
+        if "type" in source.key_names:
+            _look_at_classes(job, odd)
     return dict(odd)
 
 
@@ -156,7 +157,7 @@ def _number_message(name: str, value: Any, default: Any) -> str:  # noqa: ANN401
 def _look_at_classes(job: JobView, odd: dict[str, list[Any]]) -> None:
     """Find the arguments of classes, except classes that the config itself registers."""
     for pattern in _CLASSES:
-        kind = "callback" if pattern[0] == "callbacks" else pattern[0]
+        kind = _KINDS.get(pattern[0], pattern[0])
         for path, section in find_values(job.source.data, pattern):
             name = section.get("type") if isinstance(section, dict) else None
             if isinstance(name, str) and "auto_register" not in section:

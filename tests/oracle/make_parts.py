@@ -44,6 +44,13 @@ _TEMPLATES = {
     Dialect.MINDFORMERS_PYNATIVE: "mindformers_pynative/deepseek3_1b_moe.yaml",
 }
 _DYNAMIC = "dynamic:"
+_HANDLER = "train_dataset.data_loader.handler"
+_SCALE = "runner_wrapper.scale_sense"
+# Sections that are read only with a switch.
+_SWITCHES = {
+    "monitor_config": "monitor_config.monitor_on is True",
+    "train_dataset.token_monitor_config": "train_dataset.token_monitor is True",
+}
 # No mappings: a builder may make an object of one.
 PROBES: dict[str, tuple[Any, ...]] = {
     "int": (-1000, -1, 0, 1, 2, 1000),
@@ -63,13 +70,16 @@ PROBES: dict[str, tuple[Any, ...]] = {
         [1, 2, 3, 4],
         [0.5, 0.6, 0.7],
         [[1]],
+        [[[1.0, 2.0, 3.0], 2], [[1.0, 2.0, 3.0], 1]],
         [{"type": "A"}],
     ),
 }
 # What classes need, and the arguments that replace others: those are checked only without their replacement.
 NEEDED = {
     "learning_rate": 1e-3, "warmup_steps": 10, "lr_end": 1e-6, "base_lr": 1e-3, "t_max": 100, "t_0": 10,
-    "decay_start_steps": 50, "config": {"seq_length": 64, "split": "1, 0, 0", "data_path": ["1", "data"]}, "load": {"path": "json"}, "target_modules": ".*",
+    "decay_start_steps": 50, "config": {"seq_length": 64, "split": "1, 0, 0", "data_path": ["1", "data"], "create_compressed_eod_mask": False}, "load": {"path": "json"}, "target_modules": ".*",
+    "loss_scale_value": 65536, "scale_factor": 2, "scale_window": 1000, "max_scale_window": 1000, "min_scale_window": 20, "seq_length": 64,
+    "token_monitor_config": {"top_n": 10}, "sizes": [1, 0, 0], "datasets_type": "GPTDataset",
 }  # fmt: skip
 _INSTEAD = {"warmup_steps": "warmup_ratio", "decay_steps": "decay_ratio", "decay_start_steps": "decay_start_ratio"}
 _SHARE = 0.3
@@ -79,6 +89,7 @@ _CHOSEN = re.compile(
 )
 _QUOTED = re.compile(r"['\"]([\w.-]{1,40})['\"]")
 _LONGEST_CHOICE = 40
+_OTHER_TEXT = "some other text"
 _FUSED = ("AdamW", "PmaAdamW")  # of the static graph, with another class behind a switch
 # Refusals of one argument that another one causes.
 LEFT_OUT = re.compile(
@@ -100,7 +111,7 @@ class Subject(NamedTuple):
     @property
     def section(self) -> str:
         section = self.part.removeprefix(_DYNAMIC)
-        return f"{section}.*" if section == "callbacks" else section
+        return f"{section}.*" if section in ("callbacks", _HANDLER) else section
 
     @property
     def path(self) -> str:
@@ -157,6 +168,8 @@ class Release:
     def base(self, subject: Subject) -> dict[str, Any]:
         """Return what the class needs but for the argument."""
         names = {one.partition(".")[0] for one in self.known[subject.part][subject.kind]}
+        if subject.part == "dynamic:optimizer":
+            names.discard("learning_rate")  # the trainer gives it
         return {name: deepcopy(value) for name, value in NEEDED.items() if name in names and name != subject.name}
 
     def answers(self, asked: Iterable[tuple[Subject, dict[str, Any]]]) -> list[Answer]:
@@ -216,15 +229,21 @@ class Release:
     def choices(self, subject: Subject, base: dict[str, Any], texts: Sequence[tuple[Any, Answer]]) -> Iterator[Found]:
         """Yield the refused texts: all but those in the refusal, or that its function compares with, that the class takes."""
         refused = next((one for one in texts if one[1] and one[1][0] != "TypeError"), texts[0])
-        if not refused[1] or not all(answer for _, answer in texts) or _PYTHON.search(refused[1][1]):
+        if not refused[1] or not all(answer for text, answer in texts if text) or _PYTHON.search(refused[1][1]):
             return
         asked = sorted({*_QUOTED.findall(refused[1][1]), *self.compared(*refused[1][2:])} - {refused[0], ""})
         answers = self.answers((subject, with_value(base, subject.name, text)) for text in asked)
         taken = [text for text, answer in zip(asked, answers, strict=True) if answer is None]
         if taken:
-            listed = ", ".join(map(repr, [*taken, *(taken if len(taken) == 1 else ())]))
+            empty = [text for text, answer in texts if not text and answer is None]
+            listed = ", ".join(map(repr, [*taken, *empty, *(taken if len(taken) + len(empty) == 1 else ())]))
             yield _found(subject, f"kind(value) == 'str' and value not in ({listed})", texts, texts[1])
-        elif refused[1][0] != "TypeError" and not _CHOSEN.search(refused[1][1]):
+            asked_lists = [(subject, with_value(base, subject.name, some)) for some in ([taken[0]], [_OTHER_TEXT])]
+            good, bad = self.answers(asked_lists)
+            if good is None and bad:
+                condition = f"kind(value) == 'list' and any(item not in ({listed}) for item in value)"
+                yield _found(subject, condition, texts, ([_OTHER_TEXT], bad))
+        elif refused[1][0] != "TypeError" and not _CHOSEN.search(refused[1][1]) and all(answer for _, answer in texts):
             yield _found(subject, "kind(value) == 'str'", texts, texts[1])
 
     def compared(self, file: str, line: int) -> set[str]:
@@ -280,10 +299,17 @@ def conditions(subject: Subject, said: Mapping[str, Sequence[tuple[Any, Answer]]
         of_type = all(answer and (answer[0] == "TypeError" or _PYTHON.search(answer[1])) for _, answer in said[kind])
         if kind != "str" or of_type:  # other refusals of texts: :meth:`Release.choices`
             yield _found(subject, f"kind(value) == {kind!r}", said[kind], said[kind][1])
-    for kind, zero in (("int", "value != 0"), ("float", "value != 0"), ("list", "len(value) > 0")):
+    falsy: list[str] = []
+    for kind, zero in (
+        ("int", "value != 0"),
+        ("float", "value != 0"),
+        ("list", "len(value) > 0"),
+        ("str", "value != ''"),
+    ):
         refused = [one for one in said[kind] if one[1]]
         is_falsy_taken = all(bool(value) == bool(answer) for value, answer in said[kind])
         if is_falsy_taken and all(answer and answer[0] in ("TypeError", "AttributeError") for _, answer in refused):
+            falsy.append(kind)
             yield _found(subject, f"kind(value) == {kind!r} and {zero}", refused, refused[-1])
     numeral = [one for one in said["str"] if one[1] and one[0] != "2"]
     if (
@@ -294,14 +320,14 @@ def conditions(subject: Subject, said: Mapping[str, Sequence[tuple[Any, Answer]]
         yield _found(subject, "kind(value) == 'str' and not numeral(value)", numeral, numeral[-1])
     if "list" not in whole:
         yield from _lengths(subject, said["list"])
-    yield from _limits(subject, {kind: said[kind] for kind in ("int", "float") if kind not in whole})
+    yield from _limits(subject, {kind: said[kind] for kind in ("int", "float") if kind not in (*whole, *falsy)})
 
 
 def _limits(subject: Subject, said: Mapping[str, Sequence[tuple[Any, Answer]]]) -> Iterator[Found]:
     """Yield the refusal of numbers beyond a limit, which is 0 or 1, if the accepted ones are one range."""
     numbers = sorted((one for some in said.values() for one in some), key=lambda one: one[0])
     taken = [value for value, answer in numbers if not answer]
-    if not taken or any(answer[0] == "TypeError" for _, answer in numbers if answer):
+    if not taken or any(answer[0] == "TypeError" and _PYTHON.search(answer[1]) for _, answer in numbers if answer):
         return
     guard = "kind(value) in ('int', 'float')" if len(said) > 1 else f"kind(value) == {min(said)!r}"
     low = [one for one in numbers if one[0] < taken[0]]
@@ -310,8 +336,8 @@ def _limits(subject: Subject, said: Mapping[str, Sequence[tuple[Any, Answer]]]) 
         return  # not one range
     if low and low[-1][0] == 0:
         yield _found(subject, f"{guard} and value <= 0", low, low[0])
-    elif low and taken[0] == 0:
-        yield _found(subject, f"{guard} and value < 0", low, low[0])
+    elif low and taken[0] in (0, 1):
+        yield _found(subject, f"{guard} and value < {taken[0]:g}", low, low[0])
     if high and taken[-1] == 1:
         yield _found(subject, f"{guard} and value > 1", high, high[-1])
     elif high and high[0][0] == 1:
@@ -356,7 +382,8 @@ def cut(text: str, value: object) -> str:
     text = " ".join(text.split())
     if _PYTHON.search(text):
         return ""
-    text = re.sub(r"[,.]? *(?:(?:[Bb]ut|and) (?:\w+ )?(?:is|got|gets?|given|found|was)\b|got ).*", "", text)
+    text = re.sub(r" with value (?:.* )?(?=is not)| between 1 and \d+!?", " ", text).replace("  ", " ")
+    text = re.sub(r"[,.]? *(?:(?:[Bb]ut|and) (?:\w+ )?(?:is|got|gets?|given|found|was)\b|got (?!multiple)).*", "", text)
     text = text.replace(repr(value), "...")
     return text if len(text) <= 160 else f"{text[:157]}..."
 
@@ -375,13 +402,24 @@ def placed(subject: Subject, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 
     section = subject.part.removeprefix(_DYNAMIC)
     if section == "callbacks":
         data[section] = [given]
-    elif section == "train_dataset.data_loader":
-        old = data["train_dataset"]["data_loader"]
+    elif section == _HANDLER:
+        loader = {"type": "HFDataLoader", "load_func": "load_dataset", "path": "json", "handler": [given]}
+        data["train_dataset"]["data_loader"] = loader
+    elif section == _SCALE:
+        data["runner_wrapper"]["scale_sense"] = given
+    elif section in ("train_dataset.data_loader", "train_dataset.dataloader"):
+        name = section.rpartition(".")[2]
+        old = data["train_dataset"][name]
         given["config"] = {**old["config"], **given.get("config", {})}
-        data["train_dataset"]["data_loader"] = {**old, **given}
-        data["train_dataset_task"]["dataset_config"] = data["train_dataset"]
+        data["train_dataset"][name] = {**old, **given}
     else:
         data[section] = given if subject.kind else {**(data.get(section) or {}), **given}
+    if section == "monitor_config":
+        data[section]["monitor_on"] = True
+    if "token_monitor_config" in given:
+        data[section]["token_monitor"] = True
+    if "train_dataset_task" in data:
+        data["train_dataset_task"]["dataset_config"] = data["train_dataset"]
     return data
 
 
@@ -397,7 +435,7 @@ def linted(data: object, dialect: Dialect, release: str) -> Counter[str]:
 
 # The rows.
 
-_CLASS = "..."  # in a text for several classes
+_CLASS = "\0"  # stands for the class in a text
 _KIND = re.compile(r"kind\(value\) == '\w+'")
 
 
@@ -463,12 +501,14 @@ def _row(
     conditions_ = [one.replace("SECTION", place) for one in conditions_]
     if names != ("",):
         given.insert(0, f"{place}.type {_among([repr(one) for one in sorted(names)])}")
+    if section in _SWITCHES:
+        given.append(_SWITCHES[section])
     if [*releases] != [*served(dialect)]:
         given.append(f"framework.release {_among(releases)}")
     kinds = [one.split("'")[1] for one in conditions_ if _KIND.fullmatch(one)]
     listed = f"kind(value) {_among([repr(one) for one in kinds])}"
     condition = " or ".join([*([listed] if kinds else []), *(one for one in conditions_ if not _KIND.fullmatch(one))])
-    quoted = (said.replace(_CLASS, names[0]) if len(names) == 1 else said).replace("`", "").replace("\\", "")
+    quoted = said.replace(_CLASS, names[0] if len(names) == 1 else "...").replace("`", "").replace("\\", "")
     let = {
         "release": "framework.release",
         "said": repr(quoted),

@@ -18,6 +18,7 @@ import sys
 import traceback
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 _REQUIRED = {
@@ -32,10 +33,11 @@ _FROM_TRAINER = (
 )  # fmt: skip
 _FILLED = ("MFLossMonitor", "TrainingStateMonitor")  # callbacks whose arguments the trainer fills in
 _DATA = [
-    "seq_length", "split", "data_path", "train_data_path", "eod", "pad", "eod_pad_length", "reset_position_ids",
+    "seq_length", "split", "data_path", "eod", "pad", "eod_pad_length", "reset_position_ids",
     "reset_attention_mask", "eod_mask_loss", "create_attention_mask", "create_compressed_eod_mask", "seed",
     "num_dataset_builder_threads", "path_to_cache", "mmap_bin_files",
 ]  # fmt: skip
+_CONFIG = {"seq_length": 64, "split": "1, 0, 0", "data_path": ["1", "data"], "create_compressed_eod_mask": False}
 _LOADERS = {
     "BlendedMegatronDatasetDataLoader": ["datasets_type", "sizes", "phase", *(f"config.{one}" for one in _DATA)],
     "HFDataLoader": [
@@ -48,6 +50,16 @@ _LOADERS = {
     ],
 }
 KINDS = {"optimizer": "optimizer", "lr_schedule": "lr", "callbacks": "callback", "runner_wrapper": "wrapper"}
+# Sections that the trainer passes to functions of its own.
+_OF_TRAINER = {
+    "train_dataset": [
+        "num_parallel_workers", "python_multiprocessing", "prefetch_size", "numa_enable", "seed", "drop_remainder", "repeat",
+        "token_monitor_config.top_n",
+    ],
+    "runner_config": ["epochs", "sink_mode", "sink_size", "gradient_accumulation_steps"],
+    "checkpoint": ["save_max", "save_interleaved_steps", "reshard_worker_num", "no_load_optim", "load_path", "prefix"],
+}  # fmt: skip
+_SCALES = ("DynamicLossScaleUpdateCell", "FixedLossScaleUpdateCell", "AdaptiveLossScaleUpdateCell")
 
 
 class Parts:
@@ -64,6 +76,13 @@ class Parts:
         with suppress(ImportError):  # in no release before 1.7
             self.hugging = import_module("mindformers.dataset.dataloader.hf_dataloader")
         vars(self.loader)["GeneratorDataset"] = _Nothing
+        vars(self.loader)["compile_helpers"] = lambda: None
+        self.handlers: Any = import_module("mindformers.dataset.handler")
+        self.make_config: Any = import_module("mindformers.tools.register.config").MindFormerConfig
+        self.trainer: Any = import_module("mindformers.trainer.base_trainer").BaseTrainer
+        self.checks: Any = import_module("mindformers.trainer.utils")
+        self.converts = getattr(self.checks, "convert_checkpoint_config", None)
+        self.templates: Any = import_module("mindformers.tools.register.template").CONFIG_NAME_TO_CLASS
         self.loader.BlendedMegatronDatasetBuilder.build = lambda _: [None] * 3
         self.dynamic: dict[str, Any] = {}
         if not mindformers.__version__.startswith("1."):
@@ -72,11 +91,26 @@ class Parts:
             self.dynamic = {one.name: one.type for one in dataclasses.fields(config.TrainConfig)}
             self.config = config
             self.utils: Any = import_module("mindformers.pynative.trainer.utils")
+            muon: Any = import_module("mindformers.pynative.optimizer.muon")
+            vars(muon)["core_context"] = SimpleNamespace(is_legacy_model=lambda: False)
+            vars(muon)["get_rank"] = lambda: 0
+            vars(muon)["_enable_muon_cube_math_type"] = lambda: None  # a switch of the operator on a device
 
     def arguments(self) -> dict[str, dict[str, list[str]]]:
         """Return the names of the arguments, by part and class; those that the trainer gives are left out."""
         found = {part: self._classes(part) for part in KINDS}
         found["train_dataset.data_loader"] = {name: names for name, names in _LOADERS.items() if name in self.loaders()}
+        handlers = {name: kind for name, kind in vars(self.handlers).items() if name.endswith("Handler")}
+        found["train_dataset.data_loader.handler"] = {
+            name: self._given(kind.__init__)
+            for name, kind in handlers.items()
+            if inspect.isclass(kind) and not inspect.isabstract(kind) and "config" not in self._given(kind.__init__)
+        }
+        found["runner_wrapper.scale_sense"] = {
+            name: self._given(self.register.get_cls("wrapper", name).__init__) for name in _SCALES
+        }
+        found |= {part: {"": names} for part, names in _OF_TRAINER.items() if part != "checkpoint" or self.converts}
+        found["monitor_config"] = {"": self.templates["monitor_config"].keys()}
         if self.dynamic:
             chosen = ("AdamW", "Muon")
             kinds = {name: getattr(self.utils, name) for name in chosen}
@@ -87,6 +121,10 @@ class Parts:
             found["dynamic:callbacks"] = found["callbacks"]
             simple = {name: kind for name, kind in self.dynamic.items() if dataclasses.is_dataclass(kind)}
             named = ("optimizer", "lr_scheduler", "model", "train_dataset", "monitor")
+            fields = [one.name for one in dataclasses.fields(self.dynamic["train_dataset"]) if one.name != "dataloader"]
+            found["dynamic:train_dataset"] = {"": fields}
+            loader = "BlendedMegatronDatasetDataLoader"
+            found["dynamic:train_dataset.dataloader"] = {loader: [*_LOADERS[loader], "column_names", "shuffle"]}
             found |= {
                 f"dynamic:{part}": {"": [one.name for one in dataclasses.fields(kind)]}
                 for part, kind in simple.items()
@@ -134,16 +172,64 @@ class Parts:
         if part == "optimizer":
             make = import_module("mindformers.core.optim.build_optim").build_optim
             make({"type": kind, **values}, default_args={"params": [self.weight], "learning_rate": 1e-4})
+        elif part == "lr_schedule":
+            self.schedule({"type": kind, **values})
         elif part in KINDS:
-            given: dict[str, Any] = {"total_steps": 100} if part == "lr_schedule" else {}
+            given: dict[str, Any] = {}
             if part == "runner_wrapper":
                 optimizer = import_module("mindspore").nn.Adam([self.weight])
                 given = {"network": self.network, "optimizer": optimizer}
             self.register.get_cls(KINDS[part], kind)(**{**given, **values})
         elif part == "train_dataset.data_loader":
             self.load(kind, values)
-        else:
+        elif part.startswith("dynamic:"):
             self.dynamic_part(part.removeprefix("dynamic:"), kind, values)
+        else:
+            self.part_of_trainer(part, kind, values)
+
+    def schedule(self, values: dict[str, Any]) -> None:
+        """Build a schedule as the trainer does, which sets the steps of the run first."""
+        schedule = self.make_config(**values)
+        config = self.make_config(runner_config={"sink_mode": True, "epochs": 100, "sink_size": 1})
+        config.lr_schedule = schedule
+        trainer, make = (
+            SimpleNamespace(config=config, get_train_data_size=lambda: 100),
+            self.trainer.create_lr_scheduler,
+        )
+        make(trainer, *([schedule] if "lr_config" in inspect.signature(make).parameters else []))
+
+    def part_of_trainer(self, part: str, kind: str, values: dict[str, Any]) -> None:
+        """Pass a section of the static graph to the code that checks it."""
+        if part == "train_dataset.data_loader.handler":
+            getattr(self.handlers, kind)(**values)
+        elif part == "runner_wrapper.scale_sense":
+            import_module("mindformers.wrapper.build_wrapper").build_wrapper(self.make_config(type=kind, **values))
+        elif part == "monitor_config":
+            kind_of_monitor = self.register.get_cls("callback", "TrainingStateMonitor")
+            config = self.make_config(**values)
+            kind_of_monitor(1, config=config, step_interval=values.get("step_interval", 1))
+        elif part == "train_dataset":
+            mindspore: Any = import_module("mindspore")
+            source = mindspore.dataset.NumpySlicesDataset({"input_ids": [[1, 2], [3, 4]]}, shuffle=False)
+            default = {
+                "seed": 0,
+                "prefetch_size": 1,
+                "numa_enable": False,
+                "num_parallel_workers": 1,
+                "drop_remainder": True,
+                "batch_size": 1,
+            }
+            config = self.make_config(**{**default, "token_monitor": True, **values}, input_columns=["input_ids"])
+            config.data_loader = source
+            self.register.get_cls("dataset", "CausalLanguageModelDataset")(dataset_config=config)
+        elif part == "checkpoint":
+            self.converts(self.make_config(output_dir="output", use_legacy_format=True, checkpoint=values))
+        else:
+            run = {"epochs": 1, "sink_mode": True, "sink_size": 1, "gradient_accumulation_steps": 1, **values}
+            config = self.make_config(runner_config=run, model={"model_config": {}})
+            trainer = SimpleNamespace(config=config, get_pipeline_stages=lambda: 1)
+            self.trainer._check_grad_accumulation_steps(trainer)
+            self.checks.check_runner_config(config, SimpleNamespace(get_dataset_size=lambda: 100))
 
     def load(self, kind: str, values: dict[str, Any]) -> None:
         """Start a data loader, as far as it checks its settings."""
@@ -161,16 +247,51 @@ class Parts:
             section: Any = self.config.CallbackConfig.from_dict(given)
             self.utils._build_callback(section)
             return
-        section = self.config.TrainConfig.from_dict({**_REQUIRED, part: given})
+        data = {
+            "type": "BlendedMegatronDatasetDataLoader",
+            "datasets_type": "GPTDataset",
+            "sizes": [1, 0, 0],
+            "config": _CONFIG,
+        }
+        one_worker = {"num_parallel_workers": 1}
+        whole = {
+            "train_dataset": {**one_worker, "dataloader": data, **given},
+            "train_dataset.dataloader": {**one_worker, "dataloader": {**data, **given}},
+        }
+        section = self.config.TrainConfig.from_dict({**_REQUIRED, part.partition(".")[0]: whole.get(part, given)})
         if part == "optimizer":
             self.utils.get_param_groups = lambda **_: [{"params": [self.weight], "weight_decay": 0.0}]
-            self.utils._build_optimizer(section.optimizer, [self.network], 1e-4)
+            self.utils._build_optimizer(section.optimizer, [_Latent()], 1e-4)
         elif part == "lr_scheduler":
             self.utils._build_lr_scheduler(section.lr_scheduler, 100)
+        elif part in ("train_dataset", "train_dataset.dataloader"):
+            make, parallelism = self.utils._build_dataset, SimpleNamespace(data_parallel=1)
+            given = {
+                "config": section.train_dataset,
+                "parallelism": parallelism,
+                "local_batch_size": 1,
+                "global_batch_size": 1,
+            }
+            make(**{name: value for name, value in given.items() if name in inspect.signature(make).parameters})
+
+
+class _Latent:
+    """A network with latent attention, which Muon asks for."""
+
+    @staticmethod
+    def get_gpt_transformer_config() -> Any:
+        return SimpleNamespace(multi_latent_attention=True)
+
+    @staticmethod
+    def make_model_muon_fns() -> tuple[None, None]:
+        return None, None
 
 
 class _Nothing:
     """A data set."""
+
+    def batch(self, **_: object) -> _Nothing:
+        return self
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
