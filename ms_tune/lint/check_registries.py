@@ -44,7 +44,7 @@ def _unlisted(context: CheckContext, *, free: bool) -> Iterator[tuple[KeyPath, t
         known = takes.names | _OTHERS
         for key in map(str, section):
             if key not in known:
-                yield path, name, key, closest(key, (known if free else takes.names) - set(map(str, section)), _ALIKE)
+                yield path, name, key, closest(key, known if free else takes.names, _ALIKE)
 
 
 def _own_classes(context: CheckContext, kind: str) -> Mapping[str, frozenset[str] | None]:
@@ -84,7 +84,7 @@ def unread_of_data(context: CheckContext) -> Iterator[Violation]:
             if takes is None or not isinstance(section, dict) or "auto_register" in section:
                 continue
             for key in map(str, section):
-                similar = "" if key in takes.names else closest(key, takes.names - set(map(str, section)), _MUCH_ALIKE)
+                similar = "" if key in takes.names else closest(key, takes.names, _MUCH_ALIKE)
                 if similar and abs(len(similar) - len(key)) <= _LETTERS:
                     yield Violation((*path, key), params={"similar": similar}, at_key=True)
 

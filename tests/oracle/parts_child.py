@@ -81,7 +81,7 @@ class Parts:
         self.make_config: Any = import_module("mindformers.tools.register.config").MindFormerConfig
         self.trainer: Any = import_module("mindformers.trainer.base_trainer").BaseTrainer
         self.checks: Any = import_module("mindformers.trainer.utils")
-        self.converts = getattr(self.checks, "convert_checkpoint_config", None)
+        self.converts: Any = getattr(self.checks, "convert_checkpoint_config", None)
         self.templates: Any = import_module("mindformers.tools.register.template").CONFIG_NAME_TO_CLASS
         self.loader.BlendedMegatronDatasetBuilder.build = lambda _: [None] * 3
         self.dynamic: dict[str, Any] = {}
