@@ -320,6 +320,7 @@ def conditions(subject: Subject, said: Mapping[str, Sequence[tuple[Any, Answer]]
         yield _found(subject, "kind(value) == 'str' and not numeral(value)", numeral, numeral[-1])
     if "list" not in whole:
         yield from _lengths(subject, said["list"])
+        yield from _elements(subject, said["list"])
     yield from _limits(subject, {kind: said[kind] for kind in ("int", "float") if kind not in (*whole, *falsy)})
 
 
@@ -355,6 +356,18 @@ def _lengths(subject: Subject, lists: Sequence[tuple[Any, Answer]]) -> Iterator[
         yield _found(
             subject, f"kind(value) == 'list' and len(value) {sign} {min(lengths)}", other if exact else short, short[0]
         )
+
+
+def _elements(subject: Subject, lists: Sequence[tuple[Any, Answer]]) -> Iterator[Found]:
+    """Yield the refusal of lists of one kind, if lists as long of another kind are accepted."""
+    lengths = {len(value) for value, answer in lists if value and not answer}
+    for kind, type_ in (("int", int), ("float", float), ("str", str), ("list", list), ("dict", dict)):
+        some = [one for one in lists if len(one[0]) in lengths and all(isinstance(item, type_) for item in one[0])]
+        # Numbers may be refused for their size.
+        is_refused = all(answer and (kind == "str" or answer[0] == "TypeError") for _, answer in some)
+        if some and is_refused:
+            condition = f"kind(value) == 'list' and len(value) > 0 and all(kind(item) == {kind!r} for item in value)"
+            yield _found(subject, condition, some, some[0])
 
 
 def _found(subject: Subject, condition: str, some: Sequence[tuple[Any, Answer]], shown: tuple[Any, Answer]) -> Found:
