@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ms_tune.enums import Dialect
+from ms_tune.enums import CHECKED_ONLY, Dialect
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.facts.keys import BASE
 from ms_tune.facts.query import Release
-from ms_tune.job import Job, load_job, no_model_config
+from ms_tune.job import Job, load_job, no_model_config, not_simulated
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.convert import release_of
 from ms_tune.normalize.script import no_program_error
@@ -78,6 +78,8 @@ def migrate_job(
 ) -> Migration:
     """Migrate the config of a job; the target is a release of the dynamic graph, None for the newest."""
     source, dialect, base = job.source, job.dialect, job.original.data.get(BASE)
+    if dialect in CHECKED_ONLY:
+        raise not_simulated(dialect, source.path)
     if dialect not in (Dialect.MINDFORMERS, Dialect.MINDSPEED_MS):
         raise UnsupportedError(msg("migrate.dialect", dialect=dialect.value), msg("migrate.dialect.hint"))
     draft = MigrationDraft(job, release_of(Dialect.MINDFORMERS_PYNATIVE, target))
