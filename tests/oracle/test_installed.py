@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -85,9 +86,11 @@ ARGUMENTS = {
     "warmup_lr_init": 0.0,
 }
 RELEASE = "1.9"  # the installed release
-# Run every case like a real run, and report the refused ones.
+# Run every case like a real run, and report the refused ones; frameworks print to stdout, which is not that of the answers.
 _CHILD = """
-import json, sys
+import json, os, sys
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
 import numpy as np
 import mindspore as ms
 
@@ -106,31 +109,51 @@ def schedule(case):
     from mindformers.core.lr import build_lr
     build_lr(case)
 
-kind, *errors = sys.argv[1:]
-refused = []
-for case in json.load(sys.stdin):
-    try:
-        vars()[kind](*case)
-    except Exception as error:
-        if errors and type(error).__name__ not in errors:
-            raise
-        refused.append(True)
-    else:
-        refused.append(False)
-print()
-print(json.dumps(refused))
+for line in sys.stdin:
+    kind, cases, errors = json.loads(line)
+    refused = []
+    for case in cases:
+        try:
+            vars()[kind](*case)
+        except Exception as error:
+            if errors and type(error).__name__ not in errors:
+                raise
+            refused.append(True)
+        else:
+            refused.append(False)
+    print(json.dumps(refused), file=answers, flush=True)
 """
+Refuses = Callable[..., list[bool]]
 
 
-def refused(folder: Path, kind: str, cases: list[Any], *errors: str) -> list[bool]:
-    """Return the cases that are refused; with ``errors``, other exceptions end the test."""
-    command = [sys.executable, "-c", _CHILD, kind, *errors]
-    done = subprocess.run(
-        command, input=json.dumps(cases), cwd=folder, capture_output=True, text=True, timeout=300, check=True
-    )
-    found: list[bool] = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == len(cases)
-    return found
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Refuses]:
+    """Give the cases that are refused; with ``errors``, other exceptions end the process, which all tests share."""
+    folder = tmp_path_factory.mktemp("installed")
+    with (
+        (folder / "errors.txt").open("w+") as log,
+        subprocess.Popen(
+            [sys.executable, "-c", _CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=folder,
+            text=True,
+        ) as child,
+    ):
+        assert child.stdin is not None
+        assert child.stdout is not None
+        given, answers = child.stdin, child.stdout
+
+        def ask(kind: str, cases: list[Any], *errors: str) -> list[bool]:
+            print(json.dumps([kind, cases, errors]), file=given, flush=True)
+            line = answers.readline()
+            assert line, (folder / "errors.txt").read_text()[-3000:]
+            found: list[bool] = json.loads(line)
+            assert len(found) == len(cases)
+            return found
+
+        yield ask
 
 
 def lint_ids(config: dict[str, Any], *ids: str) -> list[str]:
@@ -142,9 +165,9 @@ def lint_ids(config: dict[str, Any], *ids: str) -> list[str]:
     ]
 
 
-def compare(folder: Path, cases: list[tuple[str, Any]]) -> None:
+def compare(refused: Refuses, cases: list[tuple[str, Any]]) -> None:
     """Check that lint reports an error for exactly the values of ``parallel`` that MindSpore refuses."""
-    answers = refused(folder, "parallel", cases)
+    answers = refused("parallel", cases)
     wrong = [
         (key, value, stops, found)
         for (key, value), stops in zip(cases, answers, strict=True)
@@ -154,17 +177,17 @@ def compare(folder: Path, cases: list[tuple[str, Any]]) -> None:
     assert 100 < answers.count(False) < len(cases) - 100
 
 
-def test_every_key_with_odd_values(tmp_path: Path) -> None:
+def test_every_key_with_odd_values(refused: Refuses) -> None:
     cases = [(key, value) for key in _DEMANDS if key not in LEFT_OUT for value in VALUES]
-    compare(tmp_path, [(key, value) for key, value in cases if not (key == "auto_pipeline" and value is True)])
+    compare(refused, [(key, value) for key, value in cases if not (key == "auto_pipeline" and value is True)])
 
 
-def test_fusion_with_odd_values(tmp_path: Path) -> None:
+def test_fusion_with_odd_values(refused: Refuses) -> None:
     kinds = ("openstate", "allreduce", "allgather", "reducescatter", "broadcast")
     cases: list[tuple[str, Any]] = [("comm_fusion", {kind: value}) for kind in kinds for value in FUSIONS]
     sound = {"mode": "auto", "config": None}
     cases += [("comm_fusion", {"allreduce": sound, kind: value}) for kind in kinds[2:] for value in (sound, {}, False)]
-    compare(tmp_path, cases + [("all_reduce_fusion_config", value) for value in INDICES])
+    compare(refused, cases + [("all_reduce_fusion_config", value) for value in INDICES])
 
 
 @needs_mindformers
@@ -172,10 +195,10 @@ def test_fusion_with_odd_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "more", [{}, pytest.param({"use_fused": True}, marks=pytest.mark.more)], ids=["plain", "fused"]
 )
-def test_numbers_of_adamw(more: dict[str, bool], tmp_path: Path) -> None:
+def test_numbers_of_adamw(more: dict[str, bool], refused: Refuses) -> None:
     sound = {"type": "AdamW", "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, **more}
     cases = [{**sound, key: value} for key, values in ADAMW.items() for value in values]
-    answers = refused(tmp_path, "optimizer", [[one] for one in cases], "TypeError", "ValueError", "IndexError")
+    answers = refused("optimizer", [[one] for one in cases], "TypeError", "ValueError", "IndexError")
     for case, wrong in zip(cases, answers, strict=True):
         found = lint_ids({"optimizer": case}, "MST566", "MST571", "MST572")
         assert bool(found) == wrong, (case, found)
@@ -190,9 +213,9 @@ def settings(random: Random, name: str) -> dict[str, Any]:
 
 
 @needs_mindformers
-def test_a_schedule_that_lacks_an_argument_cannot_be_built_and_no_other(tmp_path: Path) -> None:
+def test_a_schedule_that_lacks_an_argument_cannot_be_built_and_no_other(refused: Refuses) -> None:
     random = Random(SEED)  # noqa: S311 - test data
     cases = [settings(random, name) for name in load("needed")["lr_schedule"] for _ in range(CASES)]
-    answers = refused(tmp_path, "schedule", [[one] for one in cases], "TypeError", "ValueError")
+    answers = refused("schedule", [[one] for one in cases], "TypeError", "ValueError")
     assert [bool(lint_ids({"lr_schedule": case}, "MST551")) for case in cases] == answers
     assert 0.1 < sum(answers) / len(answers) < 0.8
