@@ -150,8 +150,8 @@ def static_job(folder: Path) -> PlannedJob:
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the searches: other tests examine their results."""
-    monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(150_000, 300, 20, 200, 6))
-    monkeypatch.setattr(planning_fit, "_WORK", 80_000)
+    monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 100, 20, 200, 6))
+    monkeypatch.setattr(planning_fit, "_WORK", 20_000)
 
 
 class TestPlans:
