@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from math import prod
 
 from ms_tune.dialects.mindspeed_mm.model import Encoder, MultimodalModel
 from ms_tune.facts.multimodal import arguments_for
@@ -45,7 +46,7 @@ def describe_plain_model(values: Mapping[str, Any]) -> MultimodalModel | None:
     )
     shards = _section(values, "parallel").get("enable_parallel_optimizer") is True
     words += [*_list_run_arguments(values, model), "--ai-framework", "mindspore"]
-    return MultimodalModel(tuple(words), encoders, least=_SHARDED if shards else _STATE)
+    return MultimodalModel(tuple(words), encoders, devices=_count_ranks(values), least=_SHARDED if shards else _STATE)
 
 
 def _read_stack(section: object) -> dict[str, int] | None:
@@ -64,6 +65,13 @@ def _read_stack(section: object) -> dict[str, int] | None:
 
 def _count_weights(stack: Mapping[str, int]) -> int:
     return stack[_LAYERS] * stack[_HIDDEN] * (_MATRICES * stack[_HIDDEN] + 2 * stack[_INNER])
+
+
+def _count_ranks(values: Mapping[str, Any]) -> int | None:
+    split = _section(values, "parallel_config")
+    counts = [split.get(name, 1) for name in ("data_parallel", "model_parallel", "pipeline_stage")]
+    known = "data_parallel" in split and all(isinstance(one, int) and one > 0 for one in counts)
+    return prod(counts) if known else None
 
 
 def _list_run_arguments(values: Mapping[str, Any], model: Mapping[str, Any]) -> Iterator[str]:

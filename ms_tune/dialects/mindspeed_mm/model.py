@@ -45,6 +45,8 @@ class MultimodalModel(Record):
     encoders: tuple[Encoder, ...] = ()
     frozen_bytes: int = 0  # of encoders that may run in the same process
     name: str = ""  # the public model that its sizes are assumed from
+    key: str = ""  # what names it
+    devices: int | None = None  # the number of ranks, if the config states it
     least: float = 1.0  # least share of the estimated lasting bytes
 
 
@@ -135,7 +137,7 @@ def _describe_public_model(name: str, numbers: Mapping[str, int], *, frozen: boo
     words = [*arguments_for(public.config), "--swiglu", *_sequence({}, numbers, None)]
     words += [] if tied else ["--untie-embeddings-and-output-weights"]
     encoders = () if vision is None else (_read_encoder(vision, numbers, trained=not frozen),)
-    return MultimodalModel(tuple(words), encoders, name=public.name)
+    return MultimodalModel(tuple(words), encoders, name=public.name, key=name)
 
 
 def _describe_video_model(values: Mapping[str, Any], numbers: Mapping[str, int]) -> MultimodalModel:

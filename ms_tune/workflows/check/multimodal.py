@@ -84,13 +84,15 @@ def add_plain_estimate(screen: Overview, request: OverviewRequest, source: Sourc
     model = describe_plain_model(source.data)
     if model is None:
         return screen
+    stated = model.devices if request.job.devices is None else None
+    job = request.job._replace(devices=stated or request.job.devices)
     try:
-        found = _add(screen, request, _launch_of(source), model)
+        found = _add(screen, request._replace(job=job), _launch_of(source), model)
     except MsTuneError:  # the reason of the class stays
         return screen
     if found.assumptions is None:
         return screen
-    plain = msg("check.plain", source=found.assumptions.source)
+    plain = msg("check.plain", source=msg("stages.devices.config") if stated else found.assumptions.source)
     return found._replace(assumptions=found.assumptions._replace(source=plain))
 
 
@@ -124,7 +126,9 @@ def _add(screen: Overview, request: OverviewRequest, launch: Launch, model: Mult
     stages = tuple(one._replace(lasting_bytes=round(model.least * one.lasting_bytes)) for one in stages)
     low, high = 0.99, most / max(one.peak_bytes for one in stages)
     estimate = found.estimate._replace(stages=stages, ratios=(low, high), less=True)
-    sizes = Sizes(SizeOrigin.ASSUMED if model.name else SizeOrigin.CONFIG, model=model.name or None)
+    sizes = Sizes(
+        SizeOrigin.ASSUMED if model.name else SizeOrigin.CONFIG, model=model.name or None, key=model.key or None
+    )
     return screen._replace(
         estimate=estimate, assumptions=found.assumptions, sizes=sizes, no_estimate_because=None, no_estimate_hint=None
     )

@@ -105,7 +105,7 @@ def test_arguments_of_mindspeed_llms_fsdp2_trainer_override_its_yaml(tmp_path: P
         screen = check_job(script)
         assert screen.estimate is not None
         assert screen.sizes is not None
-        assert screen.sizes.model == "Qwen3-14B"
+        assert (screen.sizes.model, screen.sizes.key) == ("Qwen3-14B", "./Qwen3-14B")
         found.append(screen.estimate.fullest.lasting_bytes)
     # 14.77 billion parameters, weights, gradients and moments of two bytes each; more ranks share them.
     assert found == [pytest.approx(14.77e9 * 8 / ranks, rel=0.02) for ranks in (8, 16)]

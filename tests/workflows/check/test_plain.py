@@ -68,7 +68,7 @@ def test_it_has_about_the_published_parameters(model: dict[str, object], million
     # Weights and two moments in float32 stay: 12 bytes a parameter.
     assert screen.estimate.fullest.lasting_bytes / 12 == pytest.approx(millions * 1e6, rel=0.1)
     assert screen.assumptions is not None
-    assert screen.assumptions.source.id == "check.plain"
+    assert (screen.assumptions.devices, screen.assumptions.source.id) == (8, "check.plain")
 
 
 @pytest.mark.parametrize(
