@@ -131,9 +131,8 @@ class Placement(Record):
 def place_layers(inputs: RecomputeInputs) -> Placement:
     """Place all layers.
 
-    Every cell gets ``layers
-    (stages x chunks)`` layers plus its offset. Layers fill chunk 0 over all
-    stages, then chunk 1, and so on.
+    Every cell gets ``layers / (stages x chunks)`` layers plus its offset. Layers fill chunk 0 over all stages, then chunk 1,
+    and so on.
     """
     layers, stages = inputs.placed_layers, inputs.stage_num or inputs.stages
     chunks = inputs.interleave_num if inputs.interleave else 1
