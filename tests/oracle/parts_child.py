@@ -109,6 +109,9 @@ class Parts:
         found["runner_wrapper.scale_sense"] = {
             name: self._given(self.register.get_cls("wrapper", name).__init__) for name in _SCALES
         }
+        found["runner_wrapper"] = {
+            name: names for name, names in found["runner_wrapper"].items() if name not in _SCALES
+        }
         found |= {part: {"": names} for part, names in _OF_TRAINER.items() if part != "checkpoint" or self.converts}
         found["monitor_config"] = {"": self.templates["monitor_config"].keys()}
         if self.dynamic:
