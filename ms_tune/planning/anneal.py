@@ -136,7 +136,8 @@ def _chains_in_c(space: PlanSpace, seed: int) -> _Advance | None:
             raise MemoryError
         found = floats.astype(np.int64)
         scores[:] = found + shift * (found >= _OVER_IN_C)
-        return BestState(int(score[0]) + shift * (score[0] >= _OVER_IN_C), state)
+        least = int(score[0])
+        return BestState(least + shift * (least >= _OVER_IN_C), state)
 
     return advance
 

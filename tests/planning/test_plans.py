@@ -169,5 +169,6 @@ def test_chains_in_c_have_the_times_and_the_excess_of_their_plans(seed: int) -> 
             best = advance(own, scores, best, heat, 1)
             assert space.scores(own).tolist() == scores.tolist()
             assert space.scores(best.state[None])[0] == best.score
+            assert type(best.score) is int  # it is written as JSON
             assert is_allowed(space.costs, own).all()
             assert (own.sum(axis=(1, 2)) == table.layer_count).all()
