@@ -48,7 +48,8 @@ _HARVESTED = "a row read from the framework's source reports the same, and quote
 _PROGRAM = "a config is missing only if the program that reads it is there"
 _NO_CLIP = "0 is no 'off' in the dynamic graph: every gradient would be multiplied by zero"
 _CHANGED_SCALE = "a model with experts needs its scale in 1.9, as its class says"
-_GEMMA = "the layers of Gemma 2's specification are read, and what follows from them"
+_NO_TRAINING = "a script for inference or evaluation has no estimate of training"
+_GEMMA = "the layers of the specifications of Gemma 2 and Grok are read, and what follows from them"
 _FSDP2 = "what MindSpeed-LLM's FSDP2 programs are started with is checked"
 _SCREEN = "check shows its screen, with the findings, for a config whose job cannot be determined, too"
 EXPECTED: dict[str, str] = {
@@ -111,11 +112,14 @@ EXPECTED: dict[str, str] = {
     r"lint(@[\d.]+)? findings\[MST836\] is gone: .*": _PROGRAM,
     r'(normalize-recompute|migrate) stderr: ".*MST835-.*" -> .*': _PROGRAM,
     r"check files\[\]\.memory: null -> .*": _PARTS,
+    r"check files\[\]\.layers: null -> \d+": _SIZES,
+    r"check files\[\]\.estimate: \{.* -> null": _NO_TRAINING,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST153\] is gone: .*--model-type-hf.*": _OWN_ARGUMENT,
     r"memory rows_unreleased is new: .*": "rows whose release a damaged trace lacks are counted",
     r"memory remedies\[[\w-]+\]\.how_by_dialect\.hyper-parallel is new: .*": "HyperParallel has keys for them",
     r'migrate proof\[\]\.detail: "no errors, .*" -> "0 errors, .*"': _WORDS,
     r"lint(@[\d.]+)? exit code: 0 -> 1": _COUNTED,
-    r'normalize-recompute(@[\d.]+)? stderr: ".*gemma2_spec.*" -> \(nothing\)': _GEMMA,
+    r'normalize-recompute(@[\d.]+)? stderr: ".*(gemma2|grok)_spec.*" -> \(nothing\)': _GEMMA,
     r"normalize-recompute(@[\d.]+)? (exit code: 2 -> 0|output: \(nothing\) -> .*)": _GEMMA,
     r"normalize-recompute(@[\d.]+)? (layers\[\] is new|placement|formative): .*": _GEMMA,
     r"normalize-recompute(@[\d.]+)? problems\[core-rejected\] is gone: .*": _OWN_RELEASE,
@@ -125,7 +129,7 @@ EXPECTED: dict[str, str] = {
     r'lint(@[\d.]+)? failed\[\] is gone: .*"this script starts PyTorch programs: not checked".*': _FSDP2,
     r"lint(@[\d.]+)? (exit code: 2 -> 0|summary\.(files|unreadable): \d+ -> \d+|summary\.checked_for\[\] is new: .*)": _FSDP2,
     r'lint(@[\d.]+)? stderr: ".*this script starts PyTorch programs.*" -> \(nothing\)': _FSDP2,
-    r'(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST153\]\.severity: "error" -> "warning"': _OWN_ARGUMENT,
+    r'(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST15[03]\]\.severity: "error" -> "warning"': _OWN_ARGUMENT,
     r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST5(26|27|29|30|35|36)\](\.\w+: .*| is gone: .*)": _OWN_CLASS,
     r"lint(@[\d.]+)? findings\[MST480\]\.consequence\.id: .*": "recomputation is skipped and the copy stays",
     r"migrate added\[\]\.value: 0\.0 -> 1000000000\.0": _NO_CLIP,
