@@ -176,6 +176,7 @@ def _span(context: CheckContext, name: str, item: Item) -> Location | None:
 
 
 _NEARLY = 0.93  # similarity of two names: a letter is missing, doubled, wrong or swapped
+_ALIKE, _OWNED = 0.85, ("MS_", "HCCL_", "ASCEND_", "GLOG_")  # nobody else's names begin so
 _SHORT = 10  # shorter names are too similar to each other
 _ALSO_READ = "NCCL_"  # HCCL's variables are named after those of NCCL, which has its own
 
@@ -187,7 +188,9 @@ def misspelt(context: CheckContext) -> Iterator[Violation]:
         words = known.items if known is not None else ()
         for item in _items(context, name) if words else ():
             similar = closest(item.key, words, _NEARLY) if item.key and item.key not in words else ""
-            if similar:
+            if item.key is None and "=" in item.text and name not in KEYS:
+                yield Violation((name,), "colon", {"item": item.text})
+            elif similar:
                 yield Violation((name,), "item", {"item": item.key, "similar": similar})
         if known is None and isinstance(name, str) and (similar := _similar(context, name)):
             yield Violation((name,), "default", {"similar": similar}, at_key=True)
@@ -197,7 +200,9 @@ def _similar(context: CheckContext, name: str) -> str:
     """Return the documented variable that was probably intended; empty if the script uses the name for its own purposes."""
     if len(name) < _SHORT or name.startswith(_ALSO_READ) or name != name.upper():
         return ""
-    similar = closest(name, (one for one in variables() if len(one) >= _SHORT), _NEARLY)
+    own = next((one for one in _OWNED if name.startswith(one)), "")
+    known = (one for one in variables() if len(one) >= _SHORT and one.startswith(own))
+    similar = closest(name, known, _ALIKE if own else _NEARLY)
     own = similar and re.search(rf"\$\{{?[!#]?{name}\b", context.source.text)
     return "" if own else similar
 

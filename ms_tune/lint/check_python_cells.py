@@ -8,12 +8,13 @@ always available. Arguments that are not listed are None, or zeros if the list i
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.lint.python_code.flow import is_graph_only
 from ms_tune.lint.python_code.module import FUNCTIONS, Function, Module, module_of
-from ms_tune.lint.python_code.syntax import is_cell, is_function
+from ms_tune.lint.python_code.syntax import assigned, is_cell, is_function
 
 _LISTED = "used_bprop_inputs"
 _OF_CELLS = {"construct": "forward", "bprop": "backward"}  # the names of these methods in a `_Function`
@@ -97,14 +98,64 @@ def unjitted_optimizer(context: CheckContext) -> Iterator[Violation]:
             yield Violation((), params={"optimizer": node.name}, span=module.span(update))
 
 
-def unfused_swiglu(context: CheckContext) -> Iterator[Violation]:
-    """Report ``silu(a) * b``, for which MindSpore has a fused operator."""
+def unused_listed(context: CheckContext) -> Iterator[Violation]:
+    """Report ``used_bprop_inputs`` that names arguments which ``bprop`` does not read: they are kept for nothing."""
+    module = module_of(context.source)
+    for cell, bprop in _cells(module):
+        listed, inputs = _listed(cell), _inputs(cell)
+        whole = any(
+            isinstance(one, ast.Name)
+            and one.id == getattr(bprop.args.vararg, "arg", "")
+            and not isinstance(module.parents.get(one), ast.Subscript)
+            for one in ast.walk(bprop)
+        )
+        if listed is None or inputs is None or whole:
+            continue
+        unread = sorted(one for one in listed - {index for _, index in _reads(bprop, inputs)} if 0 <= one <= inputs)
+        place = next(one for one in ast.walk(cell) if isinstance(one, ast.Attribute) and one.attr == _LISTED)
+        if unread:
+            params = {"cell": cell.name, "unread": ", ".join(map(str, unread))}
+            yield Violation((), params=params, span=module.span(place))
+
+
+def unfused(context: CheckContext) -> Iterator[Violation]:
+    """Report SwiGLU, RMSNorm and rotary embedding written by hand, for which MindSpore has fused operators."""
     module = module_of(context.source)
     for node in module.of(ast.BinOp):
-        if isinstance(node.op, ast.Mult):
-            sides = [side for side in (node.left, node.right) if isinstance(side, ast.Call)]
-            if any(module.name(side.func) in _SILU for side in sides):
+        sides = (node.left, node.right)
+        if isinstance(node.op, ast.Add):
+            products = [one for one in sides if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult)]
+            words = [{_last(part) for part in (one.left, one.right)} for one in products]
+            if len(words) == 2 and any("cos" in one for one in words) and any("sin" in one for one in words):  # noqa: PLR2004
+                yield Violation((), "rotary", span=module.span(node))
+        elif isinstance(node.op, ast.Mult):
+            calls = [(side, module.name(side.func)) for side in sides if isinstance(side, ast.Call)]
+            if any(name in _SILU for _, name in calls) or any(_gates(one, name, sides) for one, name in calls):
                 yield Violation((), span=module.span(node))
+            elif any(name.endswith(".rsqrt") and _is_mean_square(module, one) for one, name in calls):
+                yield Violation((), "norm", span=module.span(node))
+
+
+def _last(node: ast.expr) -> str:
+    """Return ``cos`` or ``sin`` for a factor whose name has that word."""
+    name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+    return next((word for word in ("cos", "sin") if re.search(rf"(?:^|_){word}(?:_|$)", name.lower())), "")
+
+
+def _gates(call: ast.Call, name: str, sides: tuple[ast.expr, ast.expr]) -> bool:
+    """Return whether a product is ``a * sigmoid(a)``."""
+    same = [ast.unparse(one) for one in sides if one is not call]
+    return (
+        name.startswith("mindspore.") and name.endswith(".sigmoid") and [ast.unparse(one) for one in call.args] == same
+    )
+
+
+def _is_mean_square(module: Module, call: ast.Call) -> bool:
+    """Return whether ``rsqrt`` is of the mean of squares, written there or under the name that its argument has."""
+    text = " ".join(map(ast.unparse, call.args))
+    names = (one for argument in call.args for one in ast.walk(argument) if isinstance(one, ast.Name))
+    text += " ".join(ast.unparse(value) for one in names for value in assigned(module, one) if value is not None)
+    return "mean" in text and re.search(r"\b(?:pow|square)\(|\*\* 2|\b(\w+) \* \1\b", text) is not None
 
 
 def _cells(module: Module) -> Iterator[tuple[ast.ClassDef, Function]]:

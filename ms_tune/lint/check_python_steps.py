@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import TypeGuard
 
 from ms_tune.dialects.check_context import CheckContext, Violation
-from ms_tune.lint.python_code.flow import calls_step, is_compiled, is_graph_only
-from ms_tune.lint.python_code.module import Module, module_of
+from ms_tune.lint.python_code.flow import calls_step, is_compiled, is_graph_only, is_jit
+from ms_tune.lint.python_code.module import FUNCTIONS, LOOPS, Loop, Module, module_of
 from ms_tune.lint.python_code.syntax import (
     assigned,
     is_array,
@@ -28,14 +28,16 @@ _SYNCHRONIZE = re.compile(r"mindspore(?:\.\w+)*\.synchronize$")
 _STREAMS = re.compile(r"mindspore(?:\.\w+)*\.(?:current_stream|default_stream|Stream|Event)$")
 _VIEWS = ("transpose", "permute", "swapaxes", "swapdims", "t", "narrow", "expand", "expand_as", "movedim", "moveaxis")
 _AFTER = ("view", "view_as", "reshape")  # these require a contiguous tensor
-_CASTS = ("float", "int", "bool")
+_CASTS = ("float", "int", "bool", "str", "repr")
+_COMPARING = ("max", "min")  # of Python: with several arguments they compare them
 _REDUCING = ("max", "min", "any", "all", "sum", "mean", "isnan", "isfinite")
+_SHAPING = ("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere")
 _LOGGING = ("debug", "info", "warning")
 _BAR = ("set_postfix", "set_postfix_str", "set_description")  # of tqdm, which prints its arguments
 _LONG = 1000  # steps of a loop that runs for hours
 _LOSSES = ("loss", "losses", "logits", "grads", "grad", "outputs")
 _IDENTITY = (ast.Is, ast.IsNot, ast.In, ast.NotIn)  # these do not read the tensor's value
-_CONDITIONS = (ast.If, ast.While, ast.IfExp)
+_CONDITIONS = (ast.If, ast.While, ast.IfExp, ast.Assert)
 _MODULES = ("numpy", "math", "time", "os", "json", "random", "dict")
 # Functions of NumPy that return a number and not an array, which from_numpy refuses: these always, ...
 _NUMBERS = re.compile(r"allclose|array_equal|isscalar|count_nonzero|ndim|size|(?:u?int|float|bool)\d*_?")
@@ -54,6 +56,9 @@ def waiting(context: CheckContext) -> Iterator[Violation]:
     for node, root in _find_in_steps(module):
         if isinstance(node, ast.Call) and (what := _waits(module, node)) and not is_guarded(module, node, root):
             yield Violation((), params={"what": f"{what}()"}, span=module.span(node))
+    for call, _ in module.calls:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _WAITING and is_compiled(module, call):
+            yield Violation((), "compiled", {"what": f".{call.func.attr}()"}, span=module.span(call))
 
 
 def _waits(module: Module, call: ast.Call) -> str:
@@ -64,10 +69,16 @@ def _waits(module: Module, call: ast.Call) -> str:
     if isinstance(function, ast.Attribute):
         bare = function.attr in _WAITING and not call.args and not call.keywords
         return f".{function.attr}" if bare and _may_be_tensor(module, function.value) else ""
-    if not isinstance(function, ast.Name) or function.id not in _CASTS:
+    compares = isinstance(function, ast.Name) and function.id in _COMPARING and len(call.args) > 1
+    if not isinstance(function, ast.Name) or (function.id not in _CASTS and not compares):
         return ""
-    given = any(is_tensor(module, argument) or is_step_result(module, argument) for argument in call.args[:1])
+    given = any(_is_value(module, argument) for argument in call.args[: None if compares else 1])
     return function.id if given else ""
+
+
+def _is_value(module: Module, node: ast.expr) -> bool:
+    """Return whether a value surely is a tensor, of a step or otherwise."""
+    return is_tensor(module, node) or is_step_result(module, node)
 
 
 def _is_stream(module: Module, function: ast.expr) -> bool:
@@ -78,6 +89,32 @@ def _is_stream(module: Module, function: ast.expr) -> bool:
     return bool(values) and all(
         isinstance(one, ast.Call) and _STREAMS.match(module.name(one.func)) is not None for one in values
     )
+
+
+def shapes(context: CheckContext) -> Iterator[Violation]:
+    """Report operators in a step whose result's shape depends on values, so that the host waits to learn it."""
+    module = module_of(context.source)
+    for root in step_loops(module):
+        for node in module.local_nodes(root):
+            what = ""
+            if isinstance(node, ast.Call):
+                package, _, last = module.name(node.func).rpartition(".")
+                owned = isinstance(node.func, ast.Attribute) and _is_value(module, node.func.value)
+                if last in _SHAPING and (package in ("mindspore.ops", "mindspore.mint") or owned):
+                    what = f"{last}()"
+            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_mask(module, node.slice):
+                what = ast.unparse(node)[:40]
+            if what and not is_guarded(module, node, root):
+                yield Violation((), params={"what": what}, span=module.span(node))
+
+
+def _is_mask(module: Module, node: ast.expr) -> bool:
+    if isinstance(node, ast.Name):
+        values = list(assigned(module, node))
+        return bool(values) and all(
+            one is not None and not isinstance(one, ast.Name) and _is_mask(module, one) for one in values
+        )
+    return isinstance(node, ast.Compare) and _is_value(module, node)
 
 
 def growing(context: CheckContext) -> Iterator[Violation]:
@@ -91,8 +128,7 @@ def growing(context: CheckContext) -> Iterator[Violation]:
             owner, value = node.func.value, node.args[0]
             if node.func.attr != "append" or not isinstance(owner, (ast.Name, ast.Attribute)):
                 continue
-            kept = is_tensor(module, value) or is_step_result(module, value)
-            kept = kept or (isinstance(value, ast.Call) and calls_step(module, value))
+            kept = _is_value(module, value) or (isinstance(value, ast.Call) and calls_step(module, value))
             if kept and ast.unparse(owner) not in emptied and not is_guarded(module, node, loop):
                 params = {"list": ast.unparse(owner)[:40], "value": ast.unparse(value)[:40]}
                 yield Violation((), params=params, span=module.span(node))
@@ -139,29 +175,45 @@ def truth(context: CheckContext) -> Iterator[Violation]:
     for node, root in (*_find_in_steps(module), *loops):
         if isinstance(node, _CONDITIONS) and not is_guarded(module, node, root):
             part = next((one for one in ast.walk(node.test) if _decides(module, one)), None)
-            if part is None and is_tensor(module, _without_not(node.test)):
+            if part is None and _is_value(module, _without_not(node.test)):
                 part = _without_not(node.test)
             if part is not None:
                 yield Violation((), params={"what": ast.unparse(part)[:40]}, span=module.span(part))
 
 
 def builtin_sum(context: CheckContext) -> Iterator[Violation]:
-    """Report Python's ``sum`` over a tensor: it makes one addition per row."""
+    """Report Python's ``sum`` over a tensor, or over a list of them: it makes one addition per row or item."""
     module = module_of(context.source)
     for call, name in module.calls:
-        if name == "?sum" and call.args and is_tensor(module, call.args[0]):
-            yield Violation((), span=module.span(call))
+        if name == "?sum" and call.args:
+            if is_tensor(module, call.args[0]):
+                yield Violation((), span=module.span(call))
+            elif _lists_tensors(module, call.args[0]):
+                yield Violation((), "list", span=module.span(call))
+
+
+def _lists_tensors(module: Module, node: ast.expr) -> bool:
+    """Return whether a list or generator surely has tensors."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return len(node.elts) > 1 and all(_is_value(module, one) for one in node.elts)
+    if not isinstance(node, ast.ListComp | ast.GeneratorExp):
+        return False
+    items, root = [one for one in node.generators if _is_value(module, one.iter)], node.elt
+    while isinstance(root, ast.Call | ast.Attribute) and getattr(root, "attr", "") not in _WAITING:
+        root = root.func if isinstance(root, ast.Call) else root.value
+    return is_tensor(module, node.elt) or any(ast.unparse(root) == ast.unparse(one.target) for one in items)
 
 
 def contiguous(context: CheckContext) -> Iterator[Violation]:
-    """Report ``.contiguous()`` of a tensor that surely is contiguous."""
+    """Report ``.contiguous()`` of a tensor that surely is contiguous; of one that may be, once in a function."""
     module = module_of(context.source)
+    seen: set[ast.AST | None] = set()
     for call, _ in module.calls:
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "contiguous" or call.args:
             continue
         inner, around = call.func.value, module.parents.get(call)
         # A tensor that is not contiguous cannot be viewed in another shape.
-        is_viewed = isinstance(around, ast.Attribute) and around.attr in _AFTER
+        is_viewed = any(_is_called(around, one) for one in _AFTER)
         if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "contiguous":
             yield Violation((), "twice", span=module.span(call))
         elif _is_view(inner, module) and not is_viewed:
@@ -169,6 +221,15 @@ def contiguous(context: CheckContext) -> Iterator[Violation]:
         elif is_fresh(module, inner):
             maker = module.name(inner.func) if isinstance(inner, ast.Call) else ""
             yield Violation((), params={"maker": maker}, span=module.span(call))
+        elif not (
+            is_viewed or is_graph_only(module) or module.function(call) in seen or _is_called(around, "contiguous")
+        ):
+            seen.add(module.function(call))
+            yield Violation((), "maybe", span=module.span(call))
+
+
+def _is_called(node: ast.AST | None, method: str) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == method
 
 
 def _is_view(node: ast.expr, module: Module) -> TypeGuard[ast.Call]:
@@ -205,14 +266,44 @@ def no_garbage_collection(context: CheckContext) -> Iterator[Violation]:
             yield Violation((), span=module.span(loop))
 
 
-def constant_garbage_collection(context: CheckContext) -> Iterator[Violation]:
-    """Report ``gc.collect()`` in every step."""
-    module = module_of(context.source)
+def called_each_step(context: CheckContext) -> Iterator[Violation]:
+    """Report calls in every step of what belongs before or between steps; ``calls``: a pattern for each message."""
+    module, patterns = module_of(context.source), context.options["calls"]
     for loop in step_loops(module):
+        if _runs_epochs(module, loop):
+            continue
         for node in module.local_nodes(loop):
-            collects = isinstance(node, ast.Call) and module.name(node.func) == "gc.collect"
-            if collects and not is_guarded(module, node, loop):
-                yield Violation((), span=module.span(node))
+            name = module.name(node.func) if isinstance(node, ast.Call) else ""
+            message = next((one for one, pattern in patterns.items() if name and re.search(pattern, name)), None)
+            if message and not is_guarded(module, node, loop):
+                yield Violation((), message, {"called": name}, span=module.span(node))
+
+
+def _runs_epochs(module: Module, loop: Loop) -> bool:
+    """Return whether a loop is over epochs, whose steps a function with its own loop takes."""
+    if "epoch" in ast.unparse(loop.test if isinstance(loop, ast.While) else loop.target).lower():
+        return True
+    called = {ast.unparse(one.func).rpartition(".")[2] for one in module.local_nodes(loop) if isinstance(one, ast.Call)}
+    around = (module.function(one) for one in step_loops(module))
+    return any(one is not None and one.name in called for one in around)
+
+
+def compiled_again(context: CheckContext) -> Iterator[Violation]:
+    """Report a graph that is compiled in every step: ``@jit`` on a function defined there, or ``jit(f)(x)``."""
+    module = module_of(context.source)
+    steps = {*step_loops(module), *step_functions(module)}
+    for node in module.functions:
+        mark = next((one for one in node.decorator_list if is_jit(module, one)), None)
+        if mark is not None and steps & {*module.around(node)}:
+            yield Violation((), params={"what": f"@{ast.unparse(mark)[:40]}"}, span=module.span(mark))
+    for call, _ in module.calls:
+        outer = module.parents.get(call)
+        if isinstance(outer, FUNCTIONS) or not is_jit(module, call):
+            continue  # a decorator was reported above
+        around = {*module.around(call)}
+        at_once = isinstance(outer, ast.Call) and outer.func is call
+        if around & steps or (at_once and any(isinstance(one, LOOPS) for one in around)):
+            yield Violation((), params={"what": ast.unparse(call)[:40]}, span=module.span(call))
 
 
 def from_numpy_of_tensor(context: CheckContext) -> Iterator[Violation]:
@@ -278,7 +369,9 @@ def _may_be_tensor(module: Module, node: ast.expr) -> bool:
 
 def _shows_value(module: Module, node: ast.expr) -> bool:
     parts = [part.value for part in ast.walk(node) if isinstance(part, ast.FormattedValue)] or [node]
-    return any(is_tensor(module, part) or (isinstance(part, ast.Name) and part.id in _LOSSES) for part in parts)
+    if isinstance(node, ast.Call) and _is_called(node.func, "format"):
+        parts = [*node.args, *(one.value for one in node.keywords)]
+    return any(_is_value(module, part) or (isinstance(part, ast.Name) and part.id in _LOSSES) for part in parts)
 
 
 def _is_reduction(module: Module, call: ast.Call) -> bool:
@@ -297,7 +390,7 @@ def _decides(module: Module, node: ast.AST) -> bool:
         return _is_reduction(module, node)
     if not isinstance(node, ast.Compare) or any(isinstance(one, _IDENTITY) for one in node.ops):
         return False
-    return any(is_tensor(module, side) or is_step_result(module, side) for side in (node.left, *node.comparators))
+    return any(_is_value(module, side) for side in (node.left, *node.comparators))
 
 
 def _without_not(test: ast.expr) -> ast.expr:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from functools import wraps
 
 from ms_tune.dialects.check_context import CheckContext, Violation
+from ms_tune.facts.launchers import variables
 from ms_tune.facts.megatron import programs
 from ms_tune.job.script import ScriptJob
 from ms_tune.lint.environment.settings import KEYS, MS_NAMES, EnvironmentSource
@@ -17,6 +18,10 @@ from ms_tune.source.shell.values import Argument, Reason
 _CUT = re.compile(r"(?P<by>[ \t]*;[ \t]*|[ \t]+)(?P<lost>(?P<key>[A-Za-z_]\w*)[:=][^\s;&|]*)")
 _PAIRS = re.compile(r"(?:^|[=,])[A-Za-z_]\w*:[^/\s][^\s]*$")  # key:value that is not a path
 _ALL = re.compile(r"^[ \t]*set[ \t]+(?:-\w*a|-o[ \t]+allexport)", re.MULTILINE)  # everything set after this is exported
+_SPACED = re.compile(
+    r"^[ \t]*(export[ \t]+)?(?P<name>[A-Za-z_]\w*)(?:[ \t]+=|=[ \t]+(?=[\"'/\d.]))[^=~\n]*$", re.MULTILINE
+)
+_CONTINUED = re.compile(r"^[^#\n]*(?<!\\)(?P<end>\\[ \t]+)\n[ \t]*(?:--?\w|[\w./]+\.py\b)", re.MULTILINE)
 _QUOTES = ("'", '"')
 _UNSURE = ("depth", "brace")  # our reader's limit, and errors that bash only finds when it gets there
 _DOCUMENT = re.compile(r"\$\([^)]*<<|`[^`]*<<")  # quotation marks in it are plain characters
@@ -24,6 +29,8 @@ _LAUNCHERS = ("msrun", "torchrun", "torch.distributed.launch")
 _NEARLY = 0.9  # similarity of two names that differ in a letter
 _WHOLE = re.compile(r"\s*[+-]?\d+(?:_\d+)*\s*", re.ASCII)  # text that Python's `int` accepts
 _WORKERS, _LOCAL_WORKERS = "worker_num", "local_worker_num"
+_BOUND = ("bind_core", "bind_numa")
+_HIGHEST_PORT = 65535
 _OF_LAUNCHERS = ("RANK_SIZE", "RANK_ID")  # scripts use these for themselves, too
 
 
@@ -51,6 +58,11 @@ def cut(source: EnvironmentSource, _: ScriptJob) -> Iterator[Violation]:
         params = {"lost": found["lost"], "by": ";" if ";" in found["by"] else "blank"}
         span = source.lines.span(found.start("lost"), found.end("lost"))
         yield Violation((one.name,), "semicolon" if ";" in found["by"] else "default", params, span=span)
+    for spaced in _SPACED.finditer(source.text):
+        name = spaced["name"]
+        if name in variables() and (spaced[1] or spaced[0].rstrip().endswith(tuple("\"'" + "0123456789"))):
+            span = source.lines.span(spaced.start("name"), spaced.end())
+            yield Violation((), "spaced", {"name": name}, span=span)
 
 
 def _is_cut_off(name: str, value: str, found: re.Match[str]) -> bool:
@@ -89,6 +101,8 @@ def unreadable(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violati
         end = source.text.find("\n", problem.offset)
         span = source.lines.span(problem.offset, end if end >= 0 else len(source.text))
         yield Violation((), "quote" if quote else "default", {}, span=span)
+    for found in _CONTINUED.finditer(source.text):
+        yield Violation((), "blank", {}, span=source.lines.span(found.start("end"), found.end("end")))
 
 
 @_of_scripts
@@ -143,6 +157,15 @@ def simulated(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violatio
 
 
 @_of_scripts
+def rank_table(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
+    """Report a rank table for ``msrun``, which builds the cluster itself."""
+    started = any(one.launcher.name == "msrun" for one in script.launches.launches)
+    for one in source.environment.assignments if started else ():
+        if one.name == "RANK_TABLE_FILE" and one.value:
+            yield Violation((one.name,), span=one.key)
+
+
+@_of_scripts
 def refused_by_launcher(source: EnvironmentSource, script: ScriptJob) -> Iterator[Violation]:
     """Report unknown options of ``msrun`` and ``torchrun``, and values that ``msrun`` refuses.
 
@@ -172,13 +195,25 @@ def _values(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, ob
             yield word, "number", {"name": f"--{name}", "text": text}
         elif choices and text.strip() not in choices:
             yield word, "choice", {"name": f"--{name}", "text": text, "choices": ", ".join(choices)}
+        elif name in _BOUND and text not in ("True", "False") and "{" not in text and not text.endswith(".json"):
+            yield word, "choice", {"name": f"--{name}", "text": text, "choices": "True, False, {...}"}
     if launch.launcher.name == "msrun":
-        every, local = (_number(launch, name) for name in (_WORKERS, _LOCAL_WORKERS))
-        if every is not None and every < 1:
-            yield launch.options[_WORKERS], "none", {"name": f"--{_WORKERS}", "text": every}
-        elif every is not None and local is not None and local > every:
-            word = launch.options.get(_LOCAL_WORKERS) or launch.options.get(_WORKERS)
-            yield word, "more", {"local": local, "every": every}
+        yield from _numbers(launch)
+
+
+def _numbers(launch: Launch) -> Iterator[tuple[Argument | None, str, dict[str, object]]]:
+    """Yield numbers of ``msrun`` that no cluster can have."""
+    every, local = (_number(launch, name) for name in (_WORKERS, _LOCAL_WORKERS))
+    if every is not None and every < 1:
+        yield launch.options[_WORKERS], "none", {"name": f"--{_WORKERS}", "text": every}
+    elif every is not None and local is not None and local > every:
+        word = launch.options.get(_LOCAL_WORKERS) or launch.options.get(_WORKERS)
+        yield word, "more", {"local": local, "every": every}
+    port, machine = (_number(launch, name) for name in ("master_port", "node_rank"))
+    if port is not None and not 0 < port <= _HIGHEST_PORT:
+        yield launch.options["master_port"], "port", {"text": port}
+    if machine is not None and every and local and 0 < every <= machine * local:
+        yield launch.options["node_rank"], "machine", {"text": machine, "machines": -(-every // local)}
 
 
 def _number(launch: Launch, name: str) -> int | None:

@@ -180,7 +180,7 @@ class Cell(nn.Cell):
         ("self.used_bprop_inputs = []", "self, *args", "args[3]", []),  # dout
         ("self.used_bprop_inputs = []", "self, *args", "args[2]", ["MST919"]),  # the output
         ("self.used_bprop_inputs = [0]", "self, *args", "args[0] * args[1]", ["MST919"]),
-        ("self.used_bprop_inputs = [0]", "self, x, y, out, dout", "y * dout", ["MST919"]),
+        ("self.used_bprop_inputs = [0]", "self, x, y, out, dout", "y * dout", ["MST939", "MST919"]),
         ("self.used_bprop_inputs = [-2]", "self, *args", "args[-2]", ["MST919"]),
         ("self.used_bprop_inputs = [0] if both else [1]", "self, *args", "args[0]", []),  # not written out
     ],

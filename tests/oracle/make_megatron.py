@@ -131,7 +131,7 @@ def _definitions(tree: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
                 if called == "add_argument":
                     found += [(name, row) for name, row in _rows(call, part)]
-                elif called == "add_parser_argument_choices_value":
+                elif called in ("add_parser_argument_choices_value", "_add_choice"):
                     *_, name, value = map(_value, [*call.args, *(word.value for word in call.keywords)])
                     further.setdefault(str(name), []).append(value)
     for name, row in found:

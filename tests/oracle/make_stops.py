@@ -85,6 +85,7 @@ BESIDE: tuple[dict[str, object], ...] = (
     {"pipeline_model_parallel_size": 4, "num_layers_per_virtual_pipeline_stage": 1},
     {"tensor_model_parallel_size": 2, "sequence_parallel": True, "use_flash_attn": True},
     {"context_parallel_size": 2, "context_parallel_algo": "ulysses_cp_algo", "use_flash_attn": True},
+    {"context_parallel_size": 4, "context_parallel_algo": "megatron_cp_algo", "use_flash_attn": True},
     {"use_distributed_optimizer": True, "overlap_grad_reduce": True, "save": "out", "save_interval": 10, "load": "in"},
     {"multi_latent_attention": True, "qk_rope_head_dim": 16, "qk_nope_head_dim": 16},
     {
@@ -169,8 +170,8 @@ def candidates(dest: str, tree: Sequence[Any], release: str, default: object) ->
     rows = [one for name in names_by_dest(release)[dest] for one in definitions(name, release) if one.dest == dest]
     if any(one.action for one in rows):
         found: list[object] = [True, False]
-    elif rows[0].choices:
-        found = list(rows[0].choices)
+    elif any(one.choices for one in rows):  # features widen the choices of others
+        found = [choice for one in rows for choice in one.choices or ()]
     elif rows[0].nargs:
         found = [["1"] if rows[0].type == "str" else [1], ["linear_qkv"]]
     elif rows[0].type in ("int", "float"):

@@ -19,6 +19,13 @@ _VALIDATORS = ("pre_validate_args", "post_validate_args", "validate_args", "__po
 _FIELDS = {"num_moe_experts": "num_experts"}
 # Switches that Megatron-LM turns off, each with the option that must exceed 1 for it to stay on.
 _TURNED_OFF = {"sequence_parallel": "tensor_model_parallel_size"}
+# Values that validation sets if one of these options is given.
+_DERIVED = {
+    "virtual_pipeline_model_parallel_size": (
+        "num_layers_per_virtual_pipeline_stage",
+        "num_virtual_stages_per_pipeline_rank",
+    )
+}
 _CHECKS = {"incompatible_check": "excludes", "dependency_check": "needs"}
 _SIGNS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Is, ast.IsNot)
 _OPPOSITE = {
@@ -152,6 +159,12 @@ class _Function:
                     yield from self._call(call, guards)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
                     self.known[name] = (value, list(guards))
+                case ast.Assign(
+                    targets=[ast.Tuple(elts=[ast.Name(id=quotient), ast.Name(id=rest)])],
+                    value=ast.Call(func=ast.Name(id="divmod"), args=[left, right]),
+                ):
+                    self.known[quotient] = (ast.BinOp(left, ast.FloorDiv(), right), list(guards))
+                    self.known[rest] = (ast.BinOp(left, ast.Mod(), right), list(guards))
                 case ast.AugAssign(target=ast.Name(id=name)):
                     self.known.pop(name, None)
                 case ast.For() | ast.While():
@@ -232,6 +245,13 @@ class _Function:
                 return ast.Constant(getattr(self._translated(key), "value", "") in self.file.options)
             case ast.Call(func=ast.Name(id="bool"), args=[one]):
                 return self._translated(one)
+            case ast.Call(func=ast.Name(id="isinstance"), args=[one, ast.Name(id="str" | "list")]):
+                return ast.Compare(self._translated(one), [ast.IsNot()], [ast.Constant(None)])
+            case ast.Compare(
+                left=ast.Attribute(value=ast.Name(id=owner), attr=name), ops=[sign], comparators=[ast.Constant(None)]
+            ) if owner in self.settings and name in _DERIVED:
+                parts = [ast.Compare(self._option(one), [sign], [ast.Constant(None)]) for one in _DERIVED[name]]
+                return ast.BoolOp(ast.And() if isinstance(sign, ast.Is) else ast.Or(), parts)
             case ast.Call(func=ast.Name(id="any" | "all" as word), args=[ast.Tuple(elts=items) | ast.List(elts=items)]):
                 return self._translated(ast.BoolOp(ast.Or() if word == "any" else ast.And(), items))
             case ast.Call(func=ast.Name(id="len"), args=[one]):
@@ -261,6 +281,10 @@ class _Function:
                 if isinstance(inner, ast.Constant) and isinstance(inner.value, int | float):
                     return ast.Constant(-inner.value)
                 return ast.UnaryOp(ast.USub(), inner)
+            case ast.Attribute(value=ast.Name(id="self"), attr=name) if (
+                name.removeprefix("origin_") in self.file.options
+            ):
+                return self._option(name.removeprefix("origin_"))  # put aside in pre_validate_args
             case ast.BinOp(left=left, op=sign, right=right) if isinstance(sign, _ARITHMETIC):
                 return ast.BinOp(self._translated(left), sign, self._translated(right))
             case ast.Compare(left=left, ops=signs, comparators=others) if all(isinstance(one, _SIGNS) for one in signs):

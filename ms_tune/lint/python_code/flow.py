@@ -74,7 +74,8 @@ def _step_names(module: Module) -> frozenset[str]:
     owners = {owner.name for owner in map(module.parents.get, called) if isinstance(owner, ast.ClassDef)}
     for call, full in module.calls:
         around = module.parents.get(call)
-        if full.removeprefix("?") in owners and isinstance(around, ast.Assign):
+        compiles = bool(call.args) and is_jit(module, call) and _last_two(call.args[0]) in names
+        if (compiles or full.removeprefix("?") in owners) and isinstance(around, ast.Assign):
             names |= {_last_two(target) for target in around.targets}
     return frozenset(names - {""})
 
@@ -131,8 +132,12 @@ def is_graph_only(module: Module) -> bool:
 def is_compiled(module: Module, node: ast.AST) -> bool:
     """Return whether a node is in a function or class that is compiled to a graph (``@jit``)."""
     around = (one for one in (node, *module.around(node)) if isinstance(one, (*FUNCTIONS, ast.ClassDef)))
-    marks = (mark for one in around for mark in one.decorator_list)
-    return any(_JIT.search(module.name(mark.func if isinstance(mark, ast.Call) else mark)) for mark in marks)
+    return any(is_jit(module, mark) for one in around for mark in one.decorator_list)
+
+
+def is_jit(module: Module, mark: ast.expr) -> bool:
+    """Return whether a decorator, or a call that makes a function, compiles to a graph."""
+    return _JIT.search(module.name(mark.func if isinstance(mark, ast.Call) else mark)) is not None
 
 
 def _cuts(call: ast.Call) -> bool:

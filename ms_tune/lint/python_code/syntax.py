@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ms_tune.lint.python_code.flow import calls_step, stepping
+from ms_tune.lint.python_code.flow import calls_step, gradient_makers, stepping
 from ms_tune.lint.python_code.module import FUNCTIONS, Function, Loop, Module
 
 # Calls that make a loop a loop over training steps.
@@ -60,15 +60,65 @@ def _find_step_names(module: Module) -> Iterator[str]:
             yield from filter(None, map(_dotted, statement.targets))
 
 
-def is_step_result(module: Module, node: ast.expr) -> bool:
-    """Return whether a value is a name that only receives results of training steps."""
-    if not isinstance(node, ast.Name):
-        return False
-    values = list(assigned(module, node))
-    return bool(values) and all(
-        isinstance(value, ast.Call) and (_STEP.search(_dotted(value.func)) is not None or calls_step(module, value))
-        for value in values
+def is_step_result(module: Module, node: ast.expr, depth: int = 4) -> bool:
+    """Return whether a value is a tensor of a training step: what a step returns, what its gradient function is given, or made of it.
+
+    A name may have a number before the loop (``total = 0``), and be part of its own new value (``total += loss``).
+    """
+    if isinstance(node, ast.Name) and depth:
+        values = list(assigned(module, node))
+        while values[1:] and isinstance(values[0], ast.Constant):
+            del values[0]  # in text order
+        if values == [None]:
+            return node.id in _step_inputs(module)
+        return bool(values) and all(one is not None and is_step_result(module, one, depth - 1) for one in values)
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr not in _AWAY:
+            inner = node.func.value
+            if not isinstance(inner, ast.Call) and is_step_result(module, inner, depth - 1):
+                return True
+        return _takes_step(module, node) and _dotted(node.func).rpartition(".")[2] not in _fetching(module)
+    if isinstance(node, ast.Compare) and not any(
+        isinstance(one, ast.Is | ast.IsNot | ast.In | ast.NotIn) for one in node.ops
+    ):
+        return any(is_step_result(module, one, depth - 1) for one in (node.left, *node.comparators))
+    return depth > 0 and any(is_step_result(module, one, depth - 1) for one in _parts(node))
+
+
+def _takes_step(module: Module, call: ast.Call) -> bool:
+    return _STEP.search(_dotted(call.func)) is not None or calls_step(module, call)
+
+
+@lru_cache(maxsize=2)
+def _fetching(module: Module) -> frozenset[str]:
+    """Return the names of functions that return numbers: they fetch the value themselves."""
+    returned = (
+        (one.name, node) for one in module.functions for node in module.below(one) if isinstance(node, ast.Return)
     )
+    waits = ("asnumpy", "item", "tolist")
+    return frozenset(
+        name
+        for name, node in returned
+        if any(isinstance(one, ast.Attribute) and one.attr in waits for one in ast.walk(node))
+    )
+
+
+@lru_cache(maxsize=2)
+def _step_inputs(module: Module) -> frozenset[str]:
+    """Return the variables of step loops that a gradient function is given; not a counter (``enumerate``, ``range``)."""
+    found: set[str] = set()
+    for loop in module.of(ast.For):
+        counts = isinstance(loop.iter, ast.Call) and module.name(loop.iter.func).lstrip("?")
+        if counts == "range":
+            continue
+        targets = (
+            loop.target.elts[1:] if counts == "enumerate" and isinstance(loop.target, ast.Tuple) else [loop.target]
+        )
+        names = {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+        calls = (one for one in module.local_nodes(loop) if isinstance(one, ast.Call))
+        given = (one for call in calls if _dotted(call.func) in gradient_makers(module) for one in call.args)
+        found |= names & {one.id for one in given if isinstance(one, ast.Name)}
+    return frozenset(found)
 
 
 @lru_cache(maxsize=2)
@@ -199,16 +249,31 @@ def _list_assignments(module: Module, scope: ast.AST) -> dict[str, list[ast.expr
 
 
 def _split_assignment(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
-    """Yield the targets of one statement with the assigned value; None if it is only known at run time."""
+    """Yield the targets of one statement with the assigned value; None if it is only known at run time.
+
+    What is unpacked is an item of the value (``loss, grads = step(x)``), and ``total += loss`` is a sum.
+    """
     if isinstance(node, ast.Assign):
         for target in node.targets:
-            yield target, node.value if isinstance(target, ast.Name) else None
+            yield from _unpacked(target, node.value)
     elif isinstance(node, ast.AnnAssign):
         yield node.target, node.value
-    elif isinstance(node, (ast.AugAssign, ast.For, ast.AsyncFor, ast.NamedExpr, ast.comprehension)):
+    elif isinstance(node, ast.AugAssign):
+        yield node.target, ast.BinOp(node.target, node.op, node.value)
+    elif isinstance(node, (ast.For, ast.AsyncFor, ast.NamedExpr, ast.comprehension)):
         yield node.target, None
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
         yield node.optional_vars, None
+
+
+def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.AST, ast.expr | None]]:
+    if not isinstance(target, ast.Tuple | ast.List) or any(isinstance(one, ast.Starred) for one in target.elts):
+        yield target, value if isinstance(target, ast.Name) else None
+        return
+    for place, one in enumerate(target.elts):
+        literal = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
+        item = value.elts[place] if literal else ast.Subscript(value, ast.Constant(place))
+        yield from _unpacked(one, item)
 
 
 def _dotted(node: ast.expr) -> str:
