@@ -27,7 +27,7 @@ from tests.oracle.megatron_layers import run
 
 ROWS = yaml.safe_load((Path(__file__).parents[1] / "data" / "planted_rows.yaml").read_text("utf-8"))
 # The share that is reported; of calls, those are missed whose arguments are refused together.
-LEAST = {"scripts": 0.95, "calls": 0.8, "steps": 0.95}
+LEAST = {"scripts": 0.95, "calls": 0.75, "steps": 0.95}
 # Runs each program by itself and answers with what it raises.
 _CHILD = """
 import json, os, sys, tempfile
