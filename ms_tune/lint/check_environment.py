@@ -200,9 +200,9 @@ def _similar(context: CheckContext, name: str) -> str:
     """Return the documented variable that was probably intended; empty if the script uses the name for its own purposes."""
     if len(name) < _SHORT or name.startswith(_ALSO_READ) or name != name.upper():
         return ""
-    own = next((one for one in _OWNED if name.startswith(one)), "")
-    known = (one for one in variables() if len(one) >= _SHORT and one.startswith(own))
-    similar = closest(name, known, _ALIKE if own else _NEARLY)
+    prefix = next((one for one in _OWNED if name.startswith(one)), "")
+    known = (one for one in variables() if len(one) >= _SHORT and one.startswith(prefix))
+    similar = closest(name, known, _ALIKE if prefix else _NEARLY)
     own = similar and re.search(rf"\$\{{?[!#]?{name}\b", context.source.text)
     return "" if own else similar
 

@@ -102,7 +102,7 @@ def unused_listed(context: CheckContext) -> Iterator[Violation]:
     """Report ``used_bprop_inputs`` that names arguments which ``bprop`` does not read: they are kept for nothing."""
     module = module_of(context.source)
     for cell, bprop in _cells(module):
-        listed, inputs = _listed(cell), _inputs(cell)
+        listed, inputs = _read_used_inputs(cell), _inputs(cell)
         whole = any(
             isinstance(one, ast.Name)
             and one.id == getattr(bprop.args.vararg, "arg", "")
@@ -111,7 +111,9 @@ def unused_listed(context: CheckContext) -> Iterator[Violation]:
         )
         if listed is None or inputs is None or whole:
             continue
-        unread = sorted(one for one in listed - {index for _, index in _reads(bprop, inputs)} if 0 <= one <= inputs)
+        unread = sorted(
+            one for one in listed - {index for _, index in _find_reads(bprop, inputs)} if 0 <= one <= inputs
+        )
         place = next(one for one in ast.walk(cell) if isinstance(one, ast.Attribute) and one.attr == _LISTED)
         if unread:
             params = {"cell": cell.name, "unread": ", ".join(map(str, unread))}

@@ -168,8 +168,8 @@ def constraints(
     """Return what an argument refuses; nothing if no value that was tried is accepted beside the default."""
     if isinstance(default, tuple) and len(default) > 1 and all(isinstance(one, float) for one in default):
         numbers = sorted({float(one) for one in NUMBERS})
-        texts = [_refuses_items(call, bases[0], name, default, one) for one in numbers]
-        return {f"items_{word}": value for word, value in _bounds(numbers, texts).items()}
+        refused = [_refuses_items(call, bases[0], name, default, one) for one in numbers]
+        return {f"items_{word}": value for word, value in _bounds(numbers, refused).items()}
     answers: dict[tuple[str, Any], str] = {}
     for value in PROBES:
         texts = [answer(call, {**base, name: value}) for base in bases]

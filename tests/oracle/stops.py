@@ -250,7 +250,9 @@ class _Function:
             case ast.Compare(
                 left=ast.Attribute(value=ast.Name(id=owner), attr=name), ops=[sign], comparators=[ast.Constant(None)]
             ) if owner in self.settings and name in _DERIVED:
-                parts = [ast.Compare(self._option(one), [sign], [ast.Constant(None)]) for one in _DERIVED[name]]
+                parts: list[ast.expr] = [
+                    ast.Compare(self._option(one), [sign], [ast.Constant(None)]) for one in _DERIVED[name]
+                ]
                 return ast.BoolOp(ast.And() if isinstance(sign, ast.Is) else ast.Or(), parts)
             case ast.Call(func=ast.Name(id="any" | "all" as word), args=[ast.Tuple(elts=items) | ast.List(elts=items)]):
                 return self._translated(ast.BoolOp(ast.Or() if word == "any" else ast.And(), items))

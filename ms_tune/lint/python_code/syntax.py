@@ -270,10 +270,10 @@ def _unpacked(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.AST, ast.
     if not isinstance(target, ast.Tuple | ast.List) or any(isinstance(one, ast.Starred) for one in target.elts):
         yield target, value if isinstance(target, ast.Name) else None
         return
+    literal = value.elts if isinstance(value, ast.Tuple | ast.List) else []
     for place, one in enumerate(target.elts):
-        literal = isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts)
-        item = value.elts[place] if literal else ast.Subscript(value, ast.Constant(place))
-        yield from _unpacked(one, item)
+        same = len(literal) == len(target.elts)
+        yield from _unpacked(one, literal[place] if same else ast.Subscript(value, ast.Constant(place)))
 
 
 def _dotted(node: ast.expr) -> str:
