@@ -28,8 +28,8 @@ from ms_tune.fit.job import PlannedJob, lists_of_plan, read_job
 from ms_tune.fit.result import ConfigFit, ConfigFitRequest
 from ms_tune.fit.run import fit_config
 from ms_tune.fit.verify_loop import is_same_stage
+from ms_tune.planning import anneal, search
 from ms_tune.planning import fit as planning_fit
-from ms_tune.planning import search
 from ms_tune.planning.fit import fit_table
 from ms_tune.planning.search import Effort
 from ms_tune.planning.table import PlanLists
@@ -152,6 +152,7 @@ def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the searches: other tests examine their results."""
     monkeypatch.setitem(search._BUDGETS, Effort.QUICK, search._Budget(60_000, 100, 20, 200, 6))
     monkeypatch.setattr(planning_fit, "_WORK", 20_000)
+    monkeypatch.setattr(anneal, "_PACE", 1)
 
 
 class TestPlans:
