@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from ms_tune.dialects import LayerPlan
 from ms_tune.dialects.job_parts import DType, MicroBatches, Optimizer, Parallelism, Precision, Sharding, TrainingConfig
 from ms_tune.dialects.megatron.arguments import ProgramArguments, command_in, without_unset
+from ms_tune.dialects.megatron.placement import DESTINATIONS
 from ms_tune.dialects.megatron.read import (
     ONLY_BUILT,
     OVERLAPS,
@@ -171,7 +172,7 @@ def _score_bytes(read: ArgumentReader) -> int:
 def _stage_layers(read: ArgumentReader, plan: LayerPlan) -> Iterator[tuple[int, int, StageLayer]]:
     ordinary = [other.kind for other in plan.layers if other.kind in (LayerKind.DENSE, LayerKind.EXPERTS)]
     # --swap-attention moves the activations of attention to the host; then --recompute-num-layers counts feed-forward blocks.
-    swaps, blocks = read.switch("swap_attention"), read.integer("recompute_num_layers") or 0
+    swaps, blocks = read.switch("swap_attention"), read.integer(DESTINATIONS["number"]) or 0
     seen = Counter[int]()
     for one in plan.layers:
         if one.kind is LayerKind.NOOP:
