@@ -46,7 +46,7 @@ def mark_in_use(folder: Path) -> Iterator[None]:
 
 
 def list_runs(places: Iterable[Path]) -> list[StoredRun]:
-    """Return the runs in folders named :data:`RUNS`, the oldest first. What cannot be read is left out."""
+    """Return the runs in folders named :data:`RUNS`, the oldest first. Unreadable ones are left out."""
     found = []
     for folder in [one for place in places for one in place.glob("*")]:
         name = _NAME.fullmatch(folder.name)

@@ -154,7 +154,7 @@ class TorchReport(Record):
 
     @property
     def content_measure(self) -> str:
-        """Return what `contents` counts: used or requested bytes, at the peak or at another moment."""
+        """Return the bytes that `contents` counts: used or requested bytes, at the peak or at another moment."""
         return f"{'used' if self.replay.is_exact else 'requested'}-{'peak' if self.at_peak else 'then'}"
 
     @property

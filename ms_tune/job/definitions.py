@@ -1,4 +1,4 @@
-"""Read what a repository's sources define, from their syntax trees: arguments, classes, configs as dataclasses; nothing is imported."""
+"""Read the definitions in a repository's sources, from their syntax trees: arguments, classes, configs as dataclasses; nothing is imported."""
 
 from __future__ import annotations
 

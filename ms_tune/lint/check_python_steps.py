@@ -267,7 +267,7 @@ def no_garbage_collection(context: CheckContext) -> Iterator[Violation]:
 
 
 def called_each_step(context: CheckContext) -> Iterator[Violation]:
-    """Report calls in every step of what belongs before or between steps; ``calls``: a pattern for each message."""
+    """Report calls in every step that belong before or between steps; ``calls``: a pattern for each message."""
     module, patterns = module_of(context.source), context.options["calls"]
     for loop in step_loops(module):
         if _runs_epochs(module, loop):

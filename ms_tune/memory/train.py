@@ -28,7 +28,7 @@ _FLAGS = (
 
 
 class TrainRequest(NamedTuple):
-    """A training, and what happens to its memory: recorded, planned, or only reported."""
+    """A training, and whether its memory is recorded, planned, or only reported."""
 
     command: Sequence[str]
     record: Path | None = None  # folder for the snapshots

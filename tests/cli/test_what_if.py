@@ -155,6 +155,6 @@ def test_derived_releases_are_said_and_agree_with_what_was_used(
     main(["memory", *command, path])
     out = capsys.readouterr().out
     assert "lacks the release of 24 blocks" in out
-    assert ("0.398       0.566         2.000" if command == ["what-if"] else "408.0 MiB") in out
+    assert ("0.398            0.566         2.000" if command == ["what-if"] else "408.0 MiB") in out
     main(["memory", *command, path, "--lang", "zh"])
     assert "缺少 24 个内存块的释放记录" in capsys.readouterr().out

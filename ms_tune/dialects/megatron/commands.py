@@ -225,7 +225,7 @@ def findings_of(
         for finding in found_in(one):
             key = (finding.id, finding.location.start, str(finding.message))
             if finding.name == _UNKNOWN_VALUES and has_assumed:
-                if source is not None and source.missing_file:  # what is unknown in spite of the defaults
+                if source is not None and source.missing_file:  # unknown in spite of the defaults
                     yield finding
             elif source is None:
                 known.add(key)

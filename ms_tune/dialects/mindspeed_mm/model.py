@@ -45,7 +45,7 @@ class MultimodalModel(Record):
     encoders: tuple[Encoder, ...] = ()
     frozen_bytes: int = 0  # of encoders that may run in the same process
     name: str = ""  # the public model that its sizes are assumed from
-    key: str = ""  # what names it
+    key: str = ""  # the key that names it
     devices: int | None = None  # the number of ranks, if the config states it
     least: float = 1.0  # least share of the estimated lasting bytes
 
@@ -200,10 +200,8 @@ def _is_frozen(values: Mapping[str, Any], group: str) -> bool:
 
 def _read_encoder(sizes: Mapping[str, Any], numbers: Mapping[str, int], *, trained: bool) -> Encoder:
     hidden, times = sizes["hidden_size"], 3 if sizes.get("gated_linear_unit") is True else 2
-    inner = next(
-        (sizes[name] for name in ("ffn_hidden_size", "intermediate_size") if isinstance(sizes.get(name), int)), 0
-    )
-    inner = inner or 4 * hidden
+    names = (name for name, option in table("values").items() if option == "--ffn-hidden-size")
+    inner = next((sizes[name] for name in names if isinstance(sizes.get(name), int)), 0) or 4 * hidden
     tiles = numbers.get("max_dynamic_patch", 1)
     tokens = max(tiles * _PIXELS, numbers.get("image_max_pixels", 0)) // _PATCH**2
     listed = sizes.get("pipeline_num_layers")

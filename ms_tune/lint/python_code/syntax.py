@@ -61,7 +61,7 @@ def _find_step_names(module: Module) -> Iterator[str]:
 
 
 def is_step_result(module: Module, node: ast.expr, depth: int = 4) -> bool:
-    """Return whether a value is a tensor of a training step: what a step returns, what its gradient function is given, or made of it.
+    """Return whether a value is a tensor of a training step: returned by a step, given to its gradient function, or made of these.
 
     A name may have a number before the loop (``total = 0``), and be part of its own new value (``total += loss``).
     """

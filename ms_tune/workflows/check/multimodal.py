@@ -27,7 +27,7 @@ from ms_tune.workflows.check.result import Overview, Sizes
 
 _FSDP2 = "train_fsdp2.py"
 _RELEASE = "26.1"  # of MindSpeed-LLM, whose Megatron arguments are used
-# Samples are as long as their images and videos, so the bounds are wide: what a run keeps anyway, and several times the activations.
+# Samples are as long as their images and videos, so the bounds are wide: the lasting bytes, and several times the activations.
 _RATIOS = PartRatios(lowest=0.0, activations=2.5, loss=3.0)
 _FULL = 18  # bytes of a trained parameter: Megatron's mixed precision with Adam
 _MOVED = 12  # those of them that the distributed optimizer shards
@@ -108,7 +108,7 @@ def _add(screen: Overview, request: OverviewRequest, launch: Launch, model: Mult
         (one.text or "").startswith(("--layerzero", "--use-torch-fsdp2")) for one in (*launch.arguments, *words)
     )
     words += (Argument((Piece("--use-torch-fsdp2", launch.place),)),) if sharded else ()
-    given = (replace(one, open=False) for one in launch.arguments)  # what is unknown are names of files
+    given = (replace(one, open=False) for one in launch.arguments)  # the unknown words are names of files
     command = command_in(replace(launch, arguments=(*given, *words)), _RELEASE)
     try:
         found = estimate_command(request, command)

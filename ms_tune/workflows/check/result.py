@@ -129,7 +129,7 @@ class Overview(Record):
     fixable: int = 0  # number of findings that `ms-tune lint --fix` fixes
     estimate: Estimate | None = None  # estimated memory of the stages; None if unknown
     no_estimate_because: Message | None = None  # why nothing is estimated
-    no_estimate_hint: Message | None = None  # what would give one
+    no_estimate_hint: Message | None = None  # a change that would give one
     # Dryrun verdict of each simulated stage; empty if none was requested.
     stages: tuple[StageVerdict, ...] = ()
     change: Suggestion | None = None  # the cheapest helpful change; None if none is known or needed
