@@ -107,7 +107,7 @@ def test_random_cases(released: layer_setting.Oracle) -> None:
 
 
 def test_configs_of_mindformers(released: layer_setting.Oracle) -> None:
-    compared = 0
+    compared, unknown = 0, []
     for name, text in wheels.configs(released.version).items():
         source = parse_source(text, Path(name))
         if recognise(source.data).dialect is not Dialect.MINDFORMERS:
@@ -116,10 +116,11 @@ def test_configs_of_mindformers(released: layer_setting.Oracle) -> None:
             inputs = read_recompute(source, released.version)
         except ConfigError as error:
             said = ("the number of layers", "config.json of pretrained_model_dir", "names no model")
-            assert any(part in str(error) for part in said), name
+            unknown += [] if any(part in str(error) for part in said) else [name]
             continue
         assert_same(*run_both(released, inputs))
         compared += 1
+    assert unknown == []
     assert compared
 
 
