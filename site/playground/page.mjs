@@ -4,7 +4,7 @@ import { pack, unpack } from "./link.mjs";
 import { showMemory, showPlan } from "./memory.mjs";
 import { say, setLanguage } from "./texts.mjs";
 
-const PAUSE = 200; // ms after the last key, before the text is checked
+const PAUSE = 100; // ms after the last key, before the text is checked
 const LONG = 5000; // ms after which a check can be stopped
 const ASKS = ["lint", "check", "plan", "fix"];
 const EXAMPLES = { "mistakes.yaml": "example.mistakes", "pretrain.sh": "example.script", "train.py": "example.python" };
