@@ -201,6 +201,29 @@ class TrainingConfig(Record):
     optimizer: Optimizer
 
 
+class Encoder(Record):
+    """A part of the model in addition to its main one."""
+
+    stages: tuple[int, ...]  # its layers on each pipeline stage, if listed; else all are on the first
+    layers: int
+    layer_parameters: int
+    width: int  # activations of a layer per token, in elements
+    tokens: int
+    trained: bool
+
+
+class MultimodalModel(Record):
+    """A model: its main part as arguments, and its encoders."""
+
+    arguments: tuple[str, ...]
+    encoders: tuple[Encoder, ...] = ()
+    frozen_bytes: int = 0  # of encoders that may run in the same process
+    name: str = ""  # the public model that its sizes are assumed from
+    key: str = ""  # the key that names it
+    devices: int | None = None  # the number of ranks, if the config states it
+    least: float = 1.0  # least share of the estimated lasting bytes
+
+
 class SettingChange(Record):
     """A setting that the run changes."""
 

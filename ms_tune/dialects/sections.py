@@ -97,6 +97,12 @@ def read_size(section: Mapping[object, object], name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MOST else None
 
 
+def find_section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a section; empty if it is missing or no mapping."""
+    found = values.get(name)
+    return found if isinstance(found, dict) else {}
+
+
 def section_of(source: SourceFile, name: str) -> dict[Any, Any]:
     """Return a section of a config, or an empty one."""
     value = source.data.get(name)

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from math import prod
 
-from ms_tune.dialects.mindspeed_mm.model import Encoder, MultimodalModel
+from ms_tune.dialects.job_parts import Encoder, MultimodalModel
+from ms_tune.dialects.sections import find_section
 from ms_tune.facts.multimodal import arguments_for
 from ms_tune.records import Any
 
@@ -26,7 +27,7 @@ def describe_plain_model(values: Mapping[str, Any]) -> MultimodalModel | None:
     """Return the model and the split of a config; None if it does not train, or a size is missing."""
     if values.get("run_mode") in _FORWARD:
         return None
-    model = _section(_section(values, "model"), "model_config")
+    model = find_section(find_section(values, "model"), "model_config")
     stacks = [stack for section in (model, *model.values()) if (stack := _read_stack(section))]
     if not stacks:
         return None
@@ -44,7 +45,7 @@ def describe_plain_model(values: Mapping[str, Any]) -> MultimodalModel | None:
         )
         for one in others
     )
-    shards = _section(values, "parallel").get("enable_parallel_optimizer") is True
+    shards = find_section(values, "parallel").get("enable_parallel_optimizer") is True
     words += [*_list_run_arguments(values, model), "--ai-framework", "mindspore"]
     return MultimodalModel(tuple(words), encoders, devices=_count_ranks(values), least=_SHARDED if shards else _STATE)
 
@@ -68,14 +69,14 @@ def _count_weights(stack: Mapping[str, int]) -> int:
 
 
 def _count_ranks(values: Mapping[str, Any]) -> int | None:
-    split = _section(values, "parallel_config")
+    split = find_section(values, "parallel_config")
     counts = [split.get(name, 1) for name in ("data_parallel", "model_parallel", "pipeline_stage")]
     known = "data_parallel" in split and all(isinstance(one, int) and one > 0 for one in counts)
     return prod(counts) if known else None
 
 
 def _list_run_arguments(values: Mapping[str, Any], model: Mapping[str, Any]) -> Iterator[str]:
-    split, run = _section(values, "parallel_config"), _section(values, "runner_config")
+    split, run = find_section(values, "parallel_config"), find_section(values, "runner_config")
     batch = next(
         (one for one in (run.get("batch_size"), model.get("batch_size")) if isinstance(one, int) and one > 0), 1
     )
@@ -86,10 +87,5 @@ def _list_run_arguments(values: Mapping[str, Any], model: Mapping[str, Any]) -> 
     }
     for name, number in given.items():
         yield from (name, str(number)) if isinstance(number, int) and number > 0 else ()
-    if _section(values, "recompute_config").get("recompute") is True:
+    if find_section(values, "recompute_config").get("recompute") is True:
         yield from ("--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1")
-
-
-def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = values.get(name)
-    return found if isinstance(found, dict) else {}

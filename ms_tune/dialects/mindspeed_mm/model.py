@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import TypeGuard
 
+from ms_tune.dialects.job_parts import Encoder, MultimodalModel
 from ms_tune.dialects.mindspeed_mm.read import PIPELINE, MultimodalSource
+from ms_tune.dialects.sections import find_section
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.multimodal import arguments_for, find_text_model, find_vision_encoder, table
-from ms_tune.records import Any, Record
+from ms_tune.records import Any
 from ms_tune.text import msg
 
 _MOST_TOKENS = 75_600  # 81 frames of 720 x 1280, the longest of the examples
@@ -25,29 +27,6 @@ _PLAIN = 4  # attention's weights, in squares of the hidden size
 _HALF_STATE, _HALF_OPTIMIZER = 8 / 18, "fused_torch_adamw"
 _WAYS = ("ring_attention_size", "ulysses_parallel_size", "cp_size")
 _SEQUENCE = 2048  # `cutoff_len` (`data/data_utils/func_utils/convert.py`)
-
-
-class Encoder(Record):
-    """A part of the model in addition to its main one."""
-
-    stages: tuple[int, ...]  # its layers on each pipeline stage, if listed; else all are on the first
-    layers: int
-    layer_parameters: int
-    width: int  # activations of a layer per token, in elements
-    tokens: int
-    trained: bool
-
-
-class MultimodalModel(Record):
-    """A model: its main part as arguments, and its encoders."""
-
-    arguments: tuple[str, ...]
-    encoders: tuple[Encoder, ...] = ()
-    frozen_bytes: int = 0  # of encoders that may run in the same process
-    name: str = ""  # the public model that its sizes are assumed from
-    key: str = ""  # the key that names it
-    devices: int | None = None  # the number of ranks, if the config states it
-    least: float = 1.0  # least share of the estimated lasting bytes
 
 
 def describe_model(source: MultimodalSource) -> MultimodalModel:
@@ -104,14 +83,14 @@ def describe_yaml(values: Mapping[str, Any], file: str = "") -> MultimodalModel:
     Raises:
         UnsupportedError: It names no public model with known sizes.
     """
-    model, parallel, training = (_section(values, name) for name in ("model", "parallel", "training"))
+    model, parallel, training = (find_section(values, name) for name in ("model", "parallel", "training"))
     numbers, frozen, data = dict(_numbers(values.get("data"))), model.get("freeze"), values.get("data")
     names = [model.get("model_name_or_path"), model.get("init_from_hf_path"), *_names(data), file]
     named = [one for one in names if isinstance(one, str) and one]
     name = next(filter(find_text_model, named), named[0] if named else "model_name_or_path")
     is_frozen = isinstance(frozen, list) and any("visual" in str(one) for one in frozen)
     found = _describe_public_model(name, numbers, frozen=is_frozen or _is_frozen(model, "image_encoder"))
-    given = _section(values, "gpt_args")  # arguments of Megatron-LM
+    given = find_section(values, "gpt_args")  # arguments of Megatron-LM
     ways = prod(_count(parallel, name) for name in _WAYS)
     added = {
         "tensor_model_parallel_size": _count(parallel, "tensor_parallel_size", "tp_size"),
@@ -123,7 +102,7 @@ def describe_yaml(values: Mapping[str, Any], file: str = "") -> MultimodalModel:
     written = {f"--{name.replace('_', '-')}": value for name, value in added.items()}
     words = [word for name, value in written.items() if _is_count(value) for word in (name, str(value))]
     words += [name for name, value in written.items() if value is True]
-    sections = (_section(values, "features"), model, parallel)
+    sections = (find_section(values, "features"), model, parallel)
     if "recompute_granularity" in given or any(section.get("recompute") is True for section in sections):
         words += ["--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1"]
     return found._replace(arguments=(*found.arguments, *words, "--bf16", "--use-torch-fsdp2"), least=_HALF_STATE)
@@ -182,20 +161,20 @@ def _frozen_bytes(values: Mapping[str, Any], numbers: Mapping[str, int]) -> int:
         found += sum(2 * table("frozen").get(str(one.get("model_id")), 0) for one in encoders)
     if values.get("load_video_features") is not True:
         pixels = prod(numbers.get(name, 0) for name in ("num_frames", "max_height", "max_width"))
-        found += pixels * table("bytes_per_pixel").get(str(_section(values, "ae").get("model_id")), 0)
+        found += pixels * table("bytes_per_pixel").get(str(find_section(values, "ae").get("model_id")), 0)
     return found
 
 
 def _list_encoders(values: Mapping[str, Any], numbers: Mapping[str, int]) -> Iterator[Encoder]:
     for group, name in (("image_encoder", "vision_encoder"), ("audio_encoder", "audio_encoder")):
-        sizes = _section(_section(values, group), name)
+        sizes = find_section(find_section(values, group), name)
         sizes = {**table("vision").get(str(sizes.get("model_name")), {}), **sizes}
         if isinstance(sizes.get("num_layers"), int) and isinstance(sizes.get("hidden_size"), int):
             yield _read_encoder(sizes, numbers, trained=not _is_frozen(values, group))
 
 
 def _is_frozen(values: Mapping[str, Any], group: str) -> bool:
-    return any(isinstance(one, dict) and one.get("freeze") is True for one in _section(values, group).values())
+    return any(isinstance(one, dict) and one.get("freeze") is True for one in find_section(values, group).values())
 
 
 def _read_encoder(sizes: Mapping[str, Any], numbers: Mapping[str, int], *, trained: bool) -> Encoder:
@@ -213,11 +192,6 @@ def _read_encoder(sizes: Mapping[str, Any], numbers: Mapping[str, int], *, train
 def _sequence(values: Mapping[str, Any], numbers: Mapping[str, int], given: int | None) -> Iterator[str]:
     longest = max(given or 0, numbers.get("cutoff_len", 0)) or (0 if "seq_length" in values else _SEQUENCE)
     yield from ("--seq-length", str(longest)) if longest else ()
-
-
-def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = values.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def _count(values: Mapping[str, Any], *names: str) -> int:

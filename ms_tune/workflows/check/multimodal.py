@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+from ms_tune.dialects.job_parts import Encoder, MultimodalModel
 from ms_tune.dialects.megatron.arguments import ProgramArguments, command_in
 from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, size_in
 from ms_tune.dialects.mindformers.plain import describe_plain_model
-from ms_tune.dialects.mindspeed_mm.model import Encoder, MultimodalModel, describe_model, describe_yaml
+from ms_tune.dialects.mindspeed_mm.model import describe_model, describe_yaml
 from ms_tune.dialects.mindspeed_mm.read import multimodal_commands
 from ms_tune.enums import SizeOrigin
 from ms_tune.errors import MsTuneError, UnsupportedError
