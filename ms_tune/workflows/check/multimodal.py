@@ -94,7 +94,9 @@ def add_plain_estimate(screen: Overview, request: OverviewRequest, source: Sourc
     if found.assumptions is None:
         return screen
     plain = msg("check.plain", source=msg("stages.devices.config") if stated else found.assumptions.source)
-    return found._replace(assumptions=found.assumptions._replace(source=plain))
+    # A dryrun would fail: the class is not in the installed framework.
+    commands = (request.command("lint", source.path),)
+    return found._replace(assumptions=found.assumptions._replace(source=plain), next=commands)
 
 
 def _launch_of(source: SourceFile) -> Launch:

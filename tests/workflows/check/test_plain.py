@@ -69,6 +69,7 @@ def test_it_has_about_the_published_parameters(model: dict[str, object], million
     assert screen.estimate.fullest.lasting_bytes / 12 == pytest.approx(millions * 1e6, rel=0.1)
     assert screen.assumptions is not None
     assert (screen.assumptions.devices, screen.assumptions.source.id) == (8, "check.plain")
+    assert not any("dryrun" in one for one in screen.next)  # the installed framework has no such class
 
 
 @pytest.mark.parametrize(
