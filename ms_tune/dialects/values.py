@@ -162,8 +162,8 @@ def _block(shape: tuple[int, ...], words: Sequence[str], *, indent: str, width: 
 _MOST_STEPS = 1_000_000  # limit of backtracking steps per match: below a tenth of a second
 _LONGEST = 500  # maximum characters per segment
 # Repeats without fixed length; and causes of exponential backtracking: a repeated group or a reference to one.
-_OPEN_REPEAT = re.compile(r"(?<!\\)(?:\\\\)*[*+]|\{\d*,\d*\}")
-_EXPLOSIVE = re.compile(r"\)[*+{]|\\[1-9]|\(\?P=")
+_OPEN_REPEAT = r"(?<!\\)(?:\\\\)*[*+]|\{\d*,\d*\}"
+_EXPLOSIVE = r"\)[*+{]|\\[1-9]|\(\?P="
 
 
 def split_pattern(pattern: object) -> list[str]:
@@ -212,9 +212,9 @@ def pattern_fault(segment: str) -> str:
 @lru_cache(maxsize=4096)
 def is_risky(segment: str, length: int = 40) -> bool:
     """Return whether matching a name of this length might take long; such a match counts as failed."""
-    if len(segment) > _LONGEST or _EXPLOSIVE.search(segment):
+    if len(segment) > _LONGEST or re.search(_EXPLOSIVE, segment):
         return True
-    steps: int = (length + 1) ** len(_OPEN_REPEAT.findall(segment))
+    steps: int = (length + 1) ** len(re.findall(_OPEN_REPEAT, segment))
     return steps > _MOST_STEPS
 
 

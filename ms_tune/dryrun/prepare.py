@@ -26,17 +26,17 @@ from ms_tune.verdict.limit import Cap, Limit, device_of, limit_of
 from ms_tune.verdict.outcome import reserve_of
 
 # A separate comment line above the first key: the job's devices, for a config whose keys do not determine them.
-_COMMENT = re.compile(r"^#[ \t]*devices:[ \t]*(\d{1,7})[ \t\r]*$", re.MULTILINE)
+_COMMENT = r"(?m)^#[ \t]*devices:[ \t]*(\d{1,7})[ \t\r]*$"
 _HEAD = 4096  # characters that are searched for it
 _MOST_SCRIPTS, _MOST_BYTES = 64, MIB
 _PER_NODE, _NODES = "per-node", "nodes"
 _VALUE = r"[ \t]*[= \t][ \t]*[\"']?(?P<value>\d{1,7})\b"
 # Options and variables with a job's size for msrun, torchrun and MindFormers' scripts/msrun_launcher.sh; literals only.
 _SIZES = (
-    ("whole", re.compile(rf"(?:--worker_num|\bWORLD_SIZE|\bRANK_SIZE|\bWORKER_NUM){_VALUE}")),
-    ("whole", re.compile(r"msrun_launcher\.sh[ \t]+(?:\"[^\"\n]*\"|'[^'\n]*')[ \t]+(?P<value>\d{1,7})\b")),
-    (_PER_NODE, re.compile(rf"(?:--nproc_per_node|\bNPUS_PER_NODE|\bGPUS_PER_NODE|\bNPROC_PER_NODE){_VALUE}")),
-    (_NODES, re.compile(rf"(?:--nnodes|\bNNODES){_VALUE}")),
+    ("whole", rf"(?:--worker_num|\bWORLD_SIZE|\bRANK_SIZE|\bWORKER_NUM){_VALUE}"),
+    ("whole", r"msrun_launcher\.sh[ \t]+(?:\"[^\"\n]*\"|'[^'\n]*')[ \t]+(?P<value>\d{1,7})\b"),
+    (_PER_NODE, rf"(?:--nproc_per_node|\bNPUS_PER_NODE|\bGPUS_PER_NODE|\bNPROC_PER_NODE){_VALUE}"),
+    (_NODES, rf"(?:--nnodes|\bNNODES){_VALUE}"),
 )
 
 
@@ -53,7 +53,7 @@ def _devices_of(source: SourceFile, dialect: Dialect, asked: int | None, path: P
         return Devices(asked, msg("stages.devices.option"))
     if dialect is Dialect.MINDFORMERS or read_shards(source):
         return Devices(None, msg("stages.devices.config"))
-    comment = _COMMENT.search(source.text[:_HEAD])
+    comment = re.search(_COMMENT, source.text[:_HEAD])
     if comment and int(comment[1]):
         return Devices(int(comment[1]), msg("stages.devices.comment"))
     for script in _find_sibling_scripts(path):
@@ -82,7 +82,7 @@ def _size_in(script: Path, config: str) -> int | None:
         return None
     found: dict[str, int] = {}
     for name, pattern in _SIZES:
-        match = pattern.search(text)
+        match = re.search(pattern, text)
         if match and name not in found:
             found[name] = int(match["value"])
     if "whole" in found:

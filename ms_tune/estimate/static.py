@@ -7,6 +7,7 @@ These are legacy networks, unusual settings, and fine-tuning with LoRA. Sources,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ms_tune.dialects.job_parts import (
@@ -54,9 +55,9 @@ class StaticModel(Record):
             stage.chunks[0].embedding and self.model.facts.legacy and self.model.value("parallel_optimizer") is False
         )
         for number, weight in enumerate(stage_weights(config, stage)):
-            copied = self.whole_vocabulary and weight.rows == vocabulary and weight.columns == shape.hidden_size
-            rows, ways = (shape.vocab_size, 1) if copied else (weight.rows, weight.ways)
-            yield weight._replace(rows=rows, ways=ways, whole=whole and number == 0)
+            if self.whole_vocabulary and weight.rows == vocabulary and weight.columns == shape.hidden_size:
+                weight = weight._replace(rows=shape.vocab_size, ways=1)  # noqa: PLW2901 - the same weight, whole
+            yield weight._replace(whole=True) if whole and number == 0 else weight
 
     def weights(self, stage: Stage) -> Iterator[WeightBytes]:
         """Yield the weights of one rank of a stage; with LoRA, the model's own are frozen and those of the adapter follow."""
@@ -128,10 +129,11 @@ def _step_bytes(job: StaticModel, trained: Sequence[WeightBytes], sharing: Stati
     # Clipping copies all gradients, in float32; the last weight's update adds three more of its size. Legacy networks fuse
     # these operators, and copy in the format of the weights: a reduction over several ranks copies the gradients, and only
     # an update of bfloat16 weights adds to them.
-    sizes = [shard_weights([one._replace(dtype=DType.FLOAT32)], sharing)["weights"] for one in trained]
-    update = 3 * max(sizes, default=0)
+    counts = Counter(trained)  # a model has few different weights
+    sizes = {one: shard_weights([one._replace(dtype=DType.FLOAT32)], sharing)["weights"] for one in counts}
+    update = 3 * max(sizes.values(), default=0)
     if not job.model.facts.legacy:
-        return 2 * sum(sizes) + update
+        return 2 * sum(size * counts[one] for one, size in sizes.items()) + update
     copies = (2 if sharing.ranks > 1 else 1) * shard_weights(trained, sharing)["weights"]
     return copies + (0 if parameter_dtype(job.model) is DType.FLOAT32 else update)
 

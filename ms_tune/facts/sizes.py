@@ -13,11 +13,10 @@ from ms_tune.facts.query import load
 from ms_tune.records import Any, Record
 
 # Words after a model's name that do not change its sizes: how it was tuned, its date, its longest sequence.
-_SAME_SIZES = re.compile(
-    r"base|instruct|chat|hf|thinking|sft|safetensors|weights?|ckpt|bf16|fp16|v0\.1|v1\.1|\d{4,8}|\d+[km]"
-)
-_WORD, _PART = re.compile(r"[-_\s]+"), re.compile(r"[a-z]+|\d+")
-_FAMILY = re.compile(r"(.+?)-(\d+(?:[.x]\d+)?b)")  # a family's name and a size: "Llama-3.1" and "8B" of "Llama-3.1-8B"
+# The patterns are compiled when a name is first looked up: lint reads this module in each run, and few configs name one.
+_SAME_SIZES = r"base|instruct|chat|hf|thinking|sft|safetensors|weights?|ckpt|bf16|fp16|v0\.1|v1\.1|\d{4,8}|\d+[km]"
+_WORD, _PART = r"[-_\s]+", r"[a-z]+|\d+"
+_FAMILY = r"(.+?)-(\d+(?:[.x]\d+)?b)"  # a family's name and a size: "Llama-3.1" and "8B" of "Llama-3.1-8B"
 _MAKERS = ("meta",)  # words before a name
 
 
@@ -52,7 +51,7 @@ def find_family_model(name: str, hidden: int, heads: int) -> PublicModel | None:
     for other, model in _models_by_name().items():
         config = load("sizes")["models"][model]["config"]
         if (config["hidden_size"], config["num_attention_heads"]) == (hidden, heads):
-            parts = _FAMILY.match(other.lower())
+            parts = re.match(_FAMILY, other.lower())
             family, size = parts.groups() if parts else (other.lower(), "")
             family += "" if any(map(str.isdigit, family)) else size  # later families continue a name without a number
             family = re.sub("[^a-z0-9]", "", family)
@@ -88,9 +87,9 @@ def _names() -> Mapping[tuple[str, ...], str]:
 
 
 def _normalize_name(name: str) -> tuple[str, ...]:
-    words = [word for word in _WORD.split(name.lower()) if word]
-    while len(words) > 1 and _SAME_SIZES.fullmatch(words[-1]):
+    words = [word for word in re.split(_WORD, name.lower()) if word]
+    while len(words) > 1 and re.fullmatch(_SAME_SIZES, words[-1]):
         del words[-1]
     if len(words) > 1 and words[0] in _MAKERS:
         del words[0]
-    return tuple(_PART.findall(" ".join(words)))
+    return tuple(re.findall(_PART, " ".join(words)))

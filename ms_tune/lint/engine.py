@@ -28,8 +28,7 @@ _SHOWN = 60  # characters of a value in a message
 _MAX_FINDINGS = 2000  # the most findings of one check to report per file
 _LOOKED_AT = 4000  # the most characters to read for it, including whitespace
 _COMPARISONS = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
-_ZEROS = re.compile(r"(?:\.0+)+$")
-_TERM = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
+_ZEROS, _TERM = r"(?:\.0+)+$", r"\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d+)*)\s*"
 
 
 def lint(
@@ -228,11 +227,11 @@ def _shown(source: SourceFile, span: Location) -> str:
 @cache
 def matches(version: str, versions: str | None) -> bool:
     """Return whether a version such as ``1.9`` is in a range such as ``>=1.7,<2``."""
-    wanted = order(_ZEROS.sub("", version))
+    wanted = order(re.sub(_ZEROS, "", version))
     for text in versions.split(",") if versions is not None else ():
-        term = _TERM.fullmatch(text)
+        term = re.fullmatch(_TERM, text)
         if term is None:
             raise ValueError(versions)
-        if not _COMPARISONS[term[1]](wanted, order(_ZEROS.sub("", term[2]))):
+        if not _COMPARISONS[term[1]](wanted, order(re.sub(_ZEROS, "", term[2]))):
             return False
     return True

@@ -14,13 +14,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import yaml
 
 from ms_tune.dialects.check_context import parse_path
 from ms_tune.lint.expressions import FUNCTIONS
-from ms_tune.records import Record
 from ms_tune.source.yaml import ANY
 from ms_tune.source.yaml_nodes import Loader
 
@@ -113,7 +112,7 @@ def row_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     tests = entry["test"] if isinstance(entry["test"], list) else [entry["test"]]
     first = tests[0]
     keys = [_keys_of(one) for one in tests]
-    row["keys"] = sorted({key for some in keys for key in some}) if all(keys) else []
+    row["keys"] = sorted(set().union(*keys)) if all(keys) else []
     row["odd"] = first.get("odd", [])
     conditions = [_when(one) for one in entry.get("when", ())]
     row["when"] = ["and", *conditions] if conditions else None
@@ -228,7 +227,7 @@ def _condition(value: Tree, kind: str, operand: Any) -> Tree:  # noqa: ANN401 - 
     return ["is not", found, ["value", True]] if kind == "not-one-of" else found
 
 
-class _Part(Record):
+class _Part(NamedTuple):
     """A part of an expression: its operation, the key paths in it, and its nesting depth."""
 
     tree: Tree

@@ -28,8 +28,11 @@ _ODD_SCALAR = re.compile(
     r"[-+.\d](?<![\w.].)(?:\d*[eE][-+]?\d|[\d.]*[eE]\d|(?<=[-+])\.\d+[eE]"
     r"|(?<=0)[0-7_]|(?<=[-+])0[0-7_]|[\d_]*:[0-5]?\d)|None(?<![\w.]None)\b"
 )
-_COUNT = re.compile(r"^num_|_(?:size|heads|dim|layers|num|groups|rank|position_embeddings)$")
-_EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d+")
+# Compiled when needed, which is rare.
+_COUNT, _EXPONENT = (
+    r"^num_|_(?:size|heads|dim|layers|num|groups|rank|position_embeddings)$",
+    r"[-+]?\d+\.?\d*[eE][-+]?\d+",
+)
 
 
 @per_job
@@ -144,9 +147,9 @@ def _look_at_model(job: JobView, odd: dict[str, list[Any]]) -> None:
 
 def _number_message(name: str, value: Any, default: Any) -> str:  # noqa: ANN401 - of any type
     """Return the message for a value that is not a valid number: sizes and counts must be whole and not negative; else empty."""
-    has_number, counts = is_number(default), _COUNT.search(name) is not None
+    has_number, counts = is_number(default), re.search(_COUNT, name) is not None
     if isinstance(value, str):  # texts that only YAML does not read as numbers (`1e-5`) are left to another check
-        return "default" if (has_number or (counts and default is None)) and not _EXPONENT.fullmatch(value) else ""
+        return "default" if (has_number or (counts and default is None)) and not re.fullmatch(_EXPONENT, value) else ""
     if isinstance(value, list) and isinstance(default, float) and "coeff" not in name:
         return "default"  # there may be one coefficient per loss
     if value is None or isinstance(value, bool) or not (counts and has_number and default > 0):

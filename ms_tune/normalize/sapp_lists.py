@@ -24,10 +24,10 @@ KEYS = ("offset", "recompute", "select_recompute", "select_comm_recompute")
 
 _LONGEST = 200_000  # characters of a pasted text
 MOST = 10_000  # largest accepted number
-_LINE = re.compile(rf"^[^\S\n]*(?:-[^\S\n]*)?[\"']?({'|'.join(KEYS)})[\"']?[^\S\n]*[:=]", re.MULTILINE)
-_EVEN = re.compile(r"layer-to-stage assignment baseline is")
+_LINE = rf"(?m)^[^\S\n]*(?:-[^\S\n]*)?[\"']?({'|'.join(KEYS)})[\"']?[^\S\n]*[:=]"
+_EVEN = "layer-to-stage assignment baseline is"
 _MOST_KINDS = 8
-_LIST = re.compile(r"[\[\]\s,\d-]*")
+_LIST = r"[\[\]\s,\d-]*"
 
 Table = list[list[int]]
 
@@ -56,7 +56,7 @@ def parse_sapp(text: str) -> SappLists:
         raise UsageError(msg("plans.sapp.too-long", limit=_LONGEST))
     blocks: list[dict[str, Table | None]] = [{}]
     again = ""
-    for match in _LINE.finditer(text):
+    for match in re.finditer(_LINE, text):
         key = match[1]
         if key in blocks[-1]:
             again = again or key
@@ -64,7 +64,7 @@ def parse_sapp(text: str) -> SappLists:
         blocks[-1][key] = _parse_value(key, text[match.end() :])
     if not blocks[0]:
         raise UsageError(msg("plans.sapp.nothing", keys=", ".join(KEYS)))
-    named = _EVEN.finditer(text) if again else ()
+    named = re.finditer(_EVEN, text) if again else ()
     even = [_parse_value("offset", text[match.end() :].lstrip()) for match in named]
     if again and (not even or len(blocks) > _MOST_KINDS):
         raise UsageError(msg("plans.sapp.twice", key=again))
@@ -98,7 +98,7 @@ def _parse_value(key: str, text: str) -> Table | None:
     if word:
         return None
     end = _find_end(text)
-    if not text.startswith("[") or end is None or not _LIST.fullmatch(text[:end]):
+    if not text.startswith("[") or end is None or not re.fullmatch(_LIST, text[:end]):
         raise UsageError(msg("plans.sapp.not-a-table", key=key))
     try:
         value = json.loads(re.sub(r",(\s*\])", r"\1", text[:end]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
@@ -220,7 +219,7 @@ def lint_gitlab(report: LintReport, language: Language) -> list[dict[str, object
         {
             "description": finding.sentence(language),
             "check_name": f"{finding.id} {finding.name}",
-            "fingerprint": sha256(f"{shown_path(file.path)}:{print_}".encode("utf-8", "replace")).hexdigest(),
+            "fingerprint": f"{shown_path(file.path)}:{print_}",
             "severity": _QUALITY[finding.severity],
             "location": {"path": shown_path(file.path), "lines": {"begin": finding.location.line}},
         }
@@ -233,7 +232,7 @@ def lint_gitlab(report: LintReport, language: Language) -> list[dict[str, object
             {
                 "description": render(error.message, language),
                 "check_name": "unreadable",
-                "fingerprint": sha256(f"{name}:unreadable".encode("utf-8", "replace")).hexdigest(),
+                "fingerprint": f"{name}:unreadable",
                 "severity": "critical",
                 "location": {"path": name, "lines": {"begin": getattr(error, "line", None) or 1}},
             }

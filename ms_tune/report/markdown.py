@@ -16,23 +16,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ms_tune.lint.rules import RuleEntry
 
-_MARKS = re.compile(r"([\\`*_{}\[\]|~$^])")
+_MARKS = r"([\\`*_{}\[\]|~$^])"
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # Mentions, references (GitHub `#1`, GitLab `!1 %1 ~label`) and links begin like this; an invisible space ends them.
-_REFERENCES = re.compile(r"(@|#|!|%|~|:(?=//)|www(?=\.))(?=\S)")
-_UNSEEN = re.compile("[\0-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
+_REFERENCES = r"(@|#|!|%|~|:(?=//)|www(?=\.))(?=\S)"
+_UNSEEN = "[\0-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+"
 _SHOWN_CHOICES = 20
 
 
 def escape_markdown(text: str) -> str:
     """Return a text in one line that Markdown shows as it is."""
-    plain = " ".join(_UNSEEN.sub(" ", text).split())
-    return _MARKS.sub(r"\\\1", _REFERENCES.sub("\\1\u200b", plain)).translate(_HTML)
+    plain = " ".join(re.sub(_UNSEEN, " ", text).split())
+    return re.sub(_MARKS, r"\\\1", re.sub(_REFERENCES, "\\1\u200b", plain)).translate(_HTML)
 
 
 def code_markdown(text: object) -> str:
     """Return a text as code, in which nothing has a meaning; also in a table."""
-    plain = " ".join(_UNSEEN.sub(" ", str(text)).split()).replace("|", "\\|")
+    plain = " ".join(re.sub(_UNSEEN, " ", str(text)).split()).replace("|", "\\|")
     fence = "`" * (max(map(len, re.findall("`+", plain)), default=0) + 1)
     gap = " " if plain.startswith("`") or plain.endswith("`") else ""
     return f"{fence}{gap}{plain}{gap}{fence}" if plain else ""

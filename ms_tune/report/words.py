@@ -12,9 +12,7 @@ from ms_tune.text import Message, msg
 from ms_tune.units import GIB, KIB, MIB, gib, mib, short_gib
 from ms_tune.verdict.outcome import Fit, Verdict
 
-_INSTALLATION = re.compile(
-    r"(?:/[^\s/:'\"()]+)*/(?:(?:site|dist)-packages/|lib(?:64)?/python3\.\d+/|mindspore/python/(?=mindspore/)|(?=ms_tune/))"
-)
+_INSTALLATION = r"(?:/[^\s/:'\"()]+)*/(?:(?:site|dist)-packages/|lib(?:64)?/python3\.\d+/|mindspore/python/(?=mindspore/)|(?=ms_tune/))"
 _COLOURS = {Fit.FITS: "green", Fit.TIGHT: "yellow", Fit.DOES_NOT_FIT: "red", None: "yellow"}
 
 
@@ -131,7 +129,7 @@ def shorten_location(where: str) -> str:
 
 def drop_installation(text: str) -> str:
     """Shorten paths of installed code in a text: ``mindspore/nn/cell.py:42`` without the folders of the installation."""
-    return _INSTALLATION.sub("", text)
+    return re.sub(_INSTALLATION, "", text)
 
 
 def listed_numbers(numbers: Iterable[int]) -> Message:

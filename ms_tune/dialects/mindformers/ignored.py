@@ -21,7 +21,7 @@ from ms_tune.text import msg
 _SHOWN = 4  # maximum examples in one message
 
 # A dot that is neither escaped nor a repeated wildcard: "feed_forward.mul" should be "feed_forward\.mul".
-_PLAIN_DOT = re.compile(r"(?<!\\)\.(?![*+?{])")
+_PLAIN_DOT = r"(?<!\\)\.(?![*+?{])"
 
 
 def find_ignored(
@@ -163,7 +163,7 @@ def _find_segment_problem(segments: Sequence[str]) -> str | None:
         return "pattern-any"
     if any(map(is_risky, segments)):
         return "pattern-complex"
-    if any(_PLAIN_DOT.search(segment) for segment in segments):
+    if any(re.search(_PLAIN_DOT, segment) for segment in segments):
         return "pattern-dot"
     return None
 
