@@ -53,7 +53,7 @@ class CheckContext:
         ``network.x`` is a field of the network as the framework's class fills it in, ``degree.x`` a parallel degree,
         ``argument.x`` the final value of a launch script's argument, ``launch.processes`` and ``launch.environment.x``
         how the program is started, ``file.option.x`` a value in a file that an option names (``file.option``: its
-        name), ``framework.release`` the release as a number, ``framework.legacy`` whether a legacy network is built,
+        name), ``allocator.x`` an item of ``MS_ALLOC_CONF``, ``framework.release`` the release as a number, ``framework.legacy`` whether a legacy network is built,
         ``framework.model`` its ``model_type``, ``plan.passes`` whether the framework accepts the layers,
         ``registered.x`` the registered names of a kind, ``mindspore.x`` the values that MindSpore accepts.
         ``written.x`` is whether a key or argument is present, ``raw.x`` its value even if null; everything else is a
@@ -64,7 +64,7 @@ class CheckContext:
             return self.model.value(rest)
         if room == "degree":
             return self.job.part("read").parallel_degree(self.job, rest)
-        if room in ("argument", "launch", "file"):
+        if room in ("argument", "launch", "file", "allocator"):
             return self.source.look_up(name)[0] if isinstance(self.source, CodeSource) else UNKNOWN
         if room == "framework":
             return {"release": float(self.version), "legacy": is_legacy(self.source.data), "model": self.model.kind}[
@@ -87,7 +87,7 @@ class CheckContext:
         room, _, rest = name.partition(".")
         if room == "network":
             return next((field.path for field in self.model.written_fields(rest) if field.path), None)
-        if room == "argument":
+        if room in ("argument", "allocator"):
             return self.source.look_up(name)[1] if isinstance(self.source, CodeSource) else None
         return None if self.get(name) is None else tuple(name.split("."))
 
@@ -179,6 +179,10 @@ class CodeSource(SourceFile):
     def look_up(self, name: str) -> tuple[object, KeyPath | None]:  # noqa: ARG002 - only programs have some
         """Return an argument's value (``argument.x``, ``launch.x``, ``file.x``) and key path: here always unknown and None."""
         return UNKNOWN, None
+
+    def find_span(self, name: str) -> Location | None:  # noqa: ARG002 - as above
+        """Return the location of a name if it is only a part of the value at its key path: here always None."""
+        return None
 
 
 def per_job(function: Callable[[Any], T]) -> Callable[[Any], T]:

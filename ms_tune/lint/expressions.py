@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 
 from ms_tune.diagnostics import KeyPath
-from ms_tune.dialects.check_context import CheckContext, Violation
+from ms_tune.dialects.check_context import CheckContext, CodeSource, Violation
 from ms_tune.facts.models import UNKNOWN
 from ms_tune.records import Any
 from ms_tune.source.yaml import find_values, is_same
@@ -82,6 +82,7 @@ def _violation(
         message,
         {name: "" if value is UNKNOWN else value for name, value in values.items()},
         at_key=test.get("at-key", False),
+        span=context.source.find_span(first) if first and isinstance(context.source, CodeSource) else None,
         related=tuple((one, str(text)) for one in related if one != place),
     )
 

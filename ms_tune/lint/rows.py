@@ -39,7 +39,7 @@ _AS_IT_IS: dict[str, Any] = {
 }
 # Expressions that may be true although none of the keys in them is present.
 _NOT_OF_KEYS = re.compile(
-    r"\b(?:(?:network|degree|written|raw|startup|plan|framework)\.|known\(|on\(|either\(|integer\([^()]*,)"
+    r"\b(?:(?:network|degree|written|raw|startup|plan|framework|allocator)\.|known\(|on\(|either\(|integer\([^()]*,)"
 )
 _LAST_PART = re.compile(r"[A-Za-z_]\w*(?![\w.])")  # of each key path of an expression
 # By the names of Python's classes for them.

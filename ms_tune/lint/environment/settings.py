@@ -8,18 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from ms_tune.diagnostics import Fix, Location, TextEdit
+from ms_tune.diagnostics import Fix, KeyPath, Location, TextEdit
 from ms_tune.dialects.check_context import CodeSource, FixRule, Violation
 from ms_tune.enums import ChangeKind
 from ms_tune.errors import ConfigError
 from ms_tune.facts.launchers import variables
+from ms_tune.facts.models import UNKNOWN
 from ms_tune.facts.query import load
 from ms_tune.job.script import ScriptJob
 from ms_tune.lint.fix import title_of
 from ms_tune.source import SCRIPTS
 from ms_tune.source.edit import EditRefusedError, ValueChange, apply_edits
 from ms_tune.source.shell.read import assignments
-from ms_tune.source.yaml import Duplicate
+from ms_tune.source.yaml import Duplicate, SourceFile
 from ms_tune.source.yaml_nodes import Document, Node, NodeEntry
 from ms_tune.text import msg
 
@@ -32,6 +33,7 @@ _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 MS_NAMES = frozenset(name for name, one in variables().items() if one.mindspore)
 FOREIGN = {name: one.instead for name, one in variables().items() if one.instead is not None}
 
+_ALLOCATOR = "MS_ALLOC_CONF"
 # By variable, the keys of its value: which are switches, their further values, and the releases that know a key if 2.9 does
 # not. Switches are read with ``IsEnableRuntimeConfig`` and ``IsDisableRuntimeConfig`` (``runtime_env.h``): True, true, False or false.
 KEYS: Mapping[str, Mapping[str, Mapping[str, Any]]] = load("variables")["keys"]
@@ -170,6 +172,21 @@ class EnvironmentSource(CodeSource):
         """Return the ranges of all values."""
         return [(one.span.start, one.span.end) for one in self.environment.assignments]
 
+    def look_up(self, name: str) -> tuple[object, KeyPath | None]:
+        """Return the value of the item ``allocator.x`` of ``MS_ALLOC_CONF``, and the path of that variable."""
+        found = self._find_item(name)
+        return (UNKNOWN, None) if found is None else (found.value, (_ALLOCATOR,))
+
+    def find_span(self, name: str) -> Location | None:
+        """Return the location of the item ``allocator.x``; None for other names."""
+        found = self._find_item(name)
+        return None if found is None else span_of(self, _ALLOCATOR, found)
+
+    def _find_item(self, name: str) -> Item | None:
+        room, _, key = name.partition(".")
+        every = items_of(self, _ALLOCATOR) if room == "allocator" else []
+        return next((one for one in reversed(every) if one.key == key), None)  # the last one wins
+
     def _edit(self, name: str, value: str) -> TextEdit:
         start, end = self.body(name)
         if not set(value) <= _PLAIN | set(self.text[start:end]):
@@ -202,7 +219,7 @@ def _rewrite(name: str, value: str, start: int, violation: Violation) -> str:
 
 def _with_colon(item: Item, _: Violation) -> str:
     key, equals, setting = item.text.partition("=")
-    if "=" in setting or not (equals or "switch" in KEYS["MS_ALLOC_CONF"].get(key, {})):
+    if "=" in setting or not (equals or "switch" in KEYS[_ALLOCATOR].get(key, {})):
         _refuse_unclear()
     return f"{key.strip()}:{setting.strip()}" if equals else f"{key}:True"
 
@@ -341,3 +358,23 @@ def items(value: str) -> list[Item]:
             found.append(Item(words, start, key.strip() if colon else None, rest.strip()))
         at += len(part) + 1
     return found
+
+
+def items_of(source: SourceFile, name: str) -> list[Item]:
+    """Return the items of a variable's last value."""
+    value = source.get((name,))
+    return items(value) if isinstance(value, str) else []
+
+
+def span_of(source: SourceFile, name: str, item: Item) -> Location | None:
+    """Return the location of an item; the whole value if its quotes make the item's location unclear."""
+    position = source.position((name,))
+    if position is None:
+        return None
+    text, span = source.text, position.value
+    start = text.find(item.text, span.start, span.end)
+    if start < 0 or text.count(item.text, span.start, span.end) > 1:
+        start = span.start + item.start + (text[span.start : span.start + 1] in ("'", '"'))
+        if text[start : start + len(item.text)] != item.text:
+            return span
+    return Document(text, source.path).span(start, start + len(item.text))
