@@ -261,7 +261,7 @@ def _build_import_parser(language: Language) -> Parser:
     parser = Parser("ms-tune memory import-memlog", language, "memlog.description", "memlog.examples")
     parser.option("file", "memlog.help.file", type=Path, metavar="FILE")
     parser.flag("--npu", "memlog.help.npu")
-    parser.option("--stalloc", "memlog.help.stalloc", type=Path, metavar="FOLDER")
+    parser.removed_options |= {"--stalloc": "memlog.stalloc-removed"}
     _add_plan_arguments(parser)
     parser.add_common_arguments()
     return parser
@@ -270,7 +270,8 @@ def _build_import_parser(language: Language) -> Parser:
 def _add_plan_arguments(parser: Parser) -> None:
     limit = _seconds_argument(parser.language)
     parser.option("--time-limit", "placement.help.time-limit", type=limit, metavar="SECONDS")
-    for kind in ("plan", "csv", "svg", "html"):
+    parser.removed_options |= {"--svg": "placement.svg-removed"}
+    for kind in ("plan", "csv", "html"):
         parser.file(f"--{kind}", f"placement.help.{kind}")
     parser.flag("--force", "memory.help.force")
 
@@ -286,7 +287,7 @@ def _seconds_argument(language: Language) -> Callable[[str], float]:
 
 
 def _run_plan(arguments: Namespace, console: Console) -> ExitCode:
-    for path in (arguments.plan, arguments.csv, arguments.svg, arguments.html):
+    for path in (arguments.plan, arguments.csv, arguments.html):
         new_file(path, force=arguments.force)
     return _run_with_numpy("plan", "import-memlog" if "npu" in arguments else "plan", arguments, console)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
-from ms_tune.cli.output import ProgressLine, new_file, write_text_file
+from ms_tune.cli.output import ProgressLine, write_text_file
 from ms_tune.errors import ExitCode, UsageError
 from ms_tune.memory.plan import PlanReport, PlanRequest, analyse_memlog, plan_blocks
 from ms_tune.packing.plan import PackingProgress
@@ -61,54 +60,33 @@ def _texts_to_write(report: PlanReport, arguments: Namespace, console: Console) 
         yield arguments.plan, packing.plan_file(report)
     if arguments.csv:
         yield arguments.csv, packing.csv_file(report)
-    if arguments.svg:
-        yield arguments.svg, packing.plan_svg(report, console.language)
     if arguments.html:
         yield arguments.html, packing.plan_html(report, console.language)
 
 
 def _run_import(arguments: Namespace, console: Console) -> ExitCode:
     files = _memlog_files(arguments)
-    if arguments.stalloc is not None:
-        for file in files:
-            new_file(
-                arguments.stalloc / "output" / "plan" / f"dev_{_device_number(file)}.txt",
-                force=arguments.force,
-                makes_folders=True,
-            )
     request = PlanRequest(seconds=arguments.time_limit)
     results: list[dict[str, object]] = []
     code = ExitCode.OK
     for file in files:
         progress = _PlanProgress(console)
         with progress:
-            found = analyse_memlog(
-                file, request, progress.show_progress, npu=arguments.npu, stalloc=arguments.stalloc is not None
-            )
+            found = analyse_memlog(file, request, progress.show_progress, npu=arguments.npu)
         _write_files(found.plan, arguments, console)
-        if found.stalloc is not None:
-            for name, text in packing.stalloc_files(found.stalloc, _device_number(file)).items():
-                path = arguments.stalloc / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_text_file(path, text, console)
         if arguments.json:
-            results.append({"file": file, **packing.memlog_json(found.log, found.report, found.plan, found.stalloc)})
+            results.append({"file": file, **packing.memlog_json(found.log, found.report, found.plan)})
         else:
             if len(files) > 1:
                 console.write(str(file))
             if arguments.quiet:
                 packing.show_height(found.plan, console)
             else:
-                packing.show_memlog(found.log, found.report, found.plan, found.stalloc, console)
-        code = max([code, _exit_code_of(found.plan), *([_exit_code_of(found.stalloc.plan)] if found.stalloc else [])])
+                packing.show_memlog(found.log, found.report, found.plan, console)
+        code = max(code, _exit_code_of(found.plan))
     if arguments.json:
         console.write_json({"devices": results} if arguments.file.is_dir() else results[0])
     return code
-
-
-def _device_number(file: Path) -> int:
-    found = re.fullmatch(r"mem_log_dev([0-9]{1,6})\.txt", file.name)
-    return int(found[1]) if found else 0
 
 
 def _memlog_files(arguments: Namespace) -> list[Path]:
@@ -117,7 +95,7 @@ def _memlog_files(arguments: Namespace) -> list[Path]:
     found = [path for path in arguments.file.rglob("mem_log_dev*.txt") if path.is_file()]
     if not found:
         raise UsageError(msg("memlog.no-files", path=arguments.file))
-    if len(found) > 1 and any((arguments.plan, arguments.csv, arguments.svg, arguments.html)):
+    if len(found) > 1 and any((arguments.plan, arguments.csv, arguments.html)):
         raise UsageError(msg("memlog.several", count=len(found)))
     return sorted(found, key=lambda path: (len(path.name), str(path)))
 

@@ -170,15 +170,6 @@ class MemLogAnalysis:
     log: MemLog  # the trace
     report: memlog.MemLogReport  # the analysis that STAlloc itself makes of it
     plan: PlanReport  # the lowest addresses of its blocks
-    stalloc: StallocPlan | None = None  # a plan for STAlloc's allocator; None if not requested
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StallocPlan:
-    """A plan that STAlloc's allocator can use for a run."""
-
-    blocks: memlog.StaticBlocks  # the blocks in the plan
-    plan: PlanReport  # the addresses of the placed blocks
 
 
 def plan_blocks(path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None]) -> PlanReport:
@@ -201,19 +192,12 @@ def plan_blocks(path: Path, request: PlanRequest, on_progress: Callable[[Packing
 
 
 def analyse_memlog(
-    path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None], *, npu: bool, stalloc: bool
+    path: Path, request: PlanRequest, on_progress: Callable[[PackingProgress], None], *, npu: bool
 ) -> MemLogAnalysis:
     """Analyse a trace of STAlloc as STAlloc does, and plan its blocks."""
-    log, served = read_memlog(path), None
-    if stalloc:  # the blocks that repeat in each iteration, and those before them
-        if log.layers:
-            raise TraceError(msg("memlog.stalloc.layers", layer=log.layers[0]), path=path)
-        blocks = memlog.select_static_blocks(log)
-        if blocks is None:
-            raise TraceError(msg("memlog.stalloc.iterations"), path=path)
-        served = StallocPlan(blocks, _plan_problem(blocks.problem, path, request, lambda _progress: None))
+    log = read_memlog(path)
     report = memlog.analyse_log(log, npu=npu)
-    return MemLogAnalysis(log, report, _plan_problem(memlog.make_problem(log), path, request, on_progress), served)
+    return MemLogAnalysis(log, report, _plan_problem(memlog.make_problem(log), path, request, on_progress))
 
 
 def _plan_problem(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -123,71 +123,3 @@ def _live_curve(log: MemLog, blocks: Iterable[LogBlock]) -> NDArray[np.int64]:
         if block.end is not None:
             change[block.end] -= round_up(block.size)
     return np.cumsum(change)[: log.events]
-
-
-class StaticBlocks(NamedTuple):
-    """The allocations listed in a plan file, from which STAlloc's allocator serves the next run.
-
-    ``Allocator/StaticAllocator.hpp`` counts the allocations above 512 bytes. Those before the first iteration and in
-    iteration 0 occur once; those of iteration 1 recur in each later iteration, at the same planned places. An
-    allocation whose size differs from the plan, or whose place is -1, goes to PyTorch's allocator.
-    """
-
-    sizes: tuple[int, ...]  # requested sizes, in order of allocation
-    # Indices into `sizes` of the allocations that get a place; the others outlive the iteration that allocates them again.
-    planned: tuple[int, ...]
-    problem: PackingProblem  # the planned ones, to be placed
-    count_once: int  # number of allocations before iteration 1, which occur only once
-    allocated: int  # bytes: the largest live sum of the planned ones
-    small: int  # bytes: the largest live sum of all blocks up to 512 bytes, which have a separate pool
-    later_count: int  # allocations of the iterations after iteration 1
-    later_of_other_size: int  # number of them whose size differs from the planned size at that position
-
-
-def select_static_blocks(log: MemLog) -> StaticBlocks | None:
-    """Return the plan for a trace without expert layers, whose blocks are placed while the training runs.
-
-    None if the trace has no iterations 0 and 1.
-    """
-    counted = [block for block in log.blocks if block.size > VARIABLE and block.iteration != log.tail]
-    small = [block for block in log.blocks if block.size <= VARIABLE and block.iteration != log.tail]
-    once = [block for block in counted if block.iteration in (HEAD, 0)]
-    again = [block for block in counted if block.iteration == 1]
-    if not again or not any(block.iteration == 0 for block in once):
-        return None
-    later = [block for block in counted if block.iteration > 1]
-    begin = again[0].start
-    end = min((block.start for block in log.blocks if block.iteration > 1), default=log.events)
-    spans: list[tuple[int, int] | None] = [
-        (block.start, end if block.end is None else min(block.end, end)) for block in once
-    ]
-    following = [block for block in later if block.iteration == 2]  # noqa: PLR2004  - the first iteration that repeats
-    spans += [_block_span(block, place, following, (begin, end)) for place, block in enumerate(again)]
-    rows = [*once, *again]
-    planned = tuple(number for number, span in enumerate(spans) if span is not None)
-    lower, upper = zip(*(span for span in spans if span is not None), strict=True)
-    size = np.array([round_up(rows[number].size) for number in planned], np.int64)
-    problem = PackingProblem(
-        np.array(lower, np.int64), np.maximum(upper, np.array(lower, np.int64) + 1), size, np.full(len(size), ALIGNMENT)
-    )
-    return StaticBlocks(
-        sizes=tuple(block.size for block in rows),
-        planned=planned,
-        problem=problem,
-        count_once=len(once),
-        allocated=int(_live_curve(log, [rows[number] for number in planned]).max()),
-        small=int(_live_curve(log, small).max()),
-        later_count=len(later),
-        # Positions continue across iterations.
-        later_of_other_size=sum(block.size != again[turn % len(again)].size for turn, block in enumerate(later)),
-    )
-
-
-def _block_span(
-    block: LogBlock, place: int, following: Sequence[LogBlock], iteration: tuple[int, int]
-) -> tuple[int, int] | None:
-    if block.end_iteration == 1 and block.end is not None:
-        return block.start, block.end
-    if block.end is None or place >= len(following) or block.end > following[place].start:
-        return None
-    return iteration  # it lives into the next iteration, which has the same places

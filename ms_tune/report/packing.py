@@ -1,4 +1,4 @@
-"""Show the result of ``ms-tune memory plan``: as text, JSON, a plan file, CSV, a picture or an HTML page."""
+"""Show the result of ``ms-tune memory plan``: as text, JSON, a plan file, CSV or an HTML page with a picture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ms_tune.encode import SCHEMA_VERSION, json_text, record_json
-from ms_tune.memory.plan import PlanReport, StallocPlan, TorchPlan
+from ms_tune.memory.plan import PlanReport, TorchPlan
 from ms_tune.packing.placement import PackingPlan
 from ms_tune.pools.memlog import MemLogReport, SizeShare
 from ms_tune.readers.memlog import MemLog
@@ -210,7 +210,7 @@ def _show_capacity(report: PlanReport, console: Console) -> None:
         console.write_text("placement.show.does-not-fit", capacity=amount_text(capacity))
 
 
-def memlog_json(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: StallocPlan | None) -> dict[str, object]:
+def memlog_json(log: MemLog, analysis: MemLogReport, plan: PlanReport) -> dict[str, object]:
     """Return the object of ``ms-tune memory import-memlog --json``."""
     return {
         "allocations": len(log.blocks),
@@ -229,7 +229,6 @@ def memlog_json(log: MemLog, analysis: MemLogReport, plan: PlanReport, served: S
             "utilisation": analysis.torch_utilisation,
         },
         "plan": plan_json(plan),
-        "stalloc_plan": None if served is None else _served_json(served),
     }
 
 
@@ -238,54 +237,13 @@ def _list_shares(analysis: MemLogReport) -> Iterator[tuple[str, SizeShare]]:
     yield "activations", analysis.activations
 
 
-def _served_json(served: StallocPlan) -> dict[str, object]:
-    blocks = served.blocks
-    return {
-        "reserved_bytes": served.plan.plan.height,
-        "lower_bound_bytes": served.plan.plan.lower_bound,
-        "allocations": len(blocks.sizes),
-        "once": blocks.count_once,
-        "without_place": len(blocks.sizes) - len(blocks.planned),
-        "later_allocations": blocks.later_count,
-        "later_of_other_size": blocks.later_of_other_size,
-    }
-
-
-def stalloc_files(served: StallocPlan, device: int) -> dict[str, str]:
-    """Return the input files of STAlloc's allocator, by their paths below ``STALLOC_MODEL_INFO_PATH``.
-
-    They are for ``init_static_allocator`` and ``init_reuse_intervals`` of ``Allocator/main.cpp``: the blocks left to
-    PyTorch's allocator (none), sizes and counts, then offset and size of each allocation; and no layers are placed at
-    run time.
-    """
-    blocks, offsets = served.blocks, [-1] * len(served.blocks.sizes)
-    for number, address in zip(blocks.planned, served.plan.plan.address.tolist(), strict=True):
-        offsets[number] = address
-    head = (
-        blocks.allocated,
-        served.plan.plan.height,
-        blocks.count_once,
-        len(blocks.sizes) - blocks.count_once,
-        blocks.small,
-    )
-    rows = "".join(f"{offset} {size}\n" for offset, size in zip(offsets, blocks.sizes, strict=True))
-    layers = f"output/activations_memlog/dynamic_intervals/dev{device}"
-    return {
-        f"output/plan/dev_{device}.txt": f"\n{' '.join(map(str, head))}\n{rows}",
-        f"{layers}_cross_interval_spare_addr.txt": "0 0\n",
-        f"{layers}_intra_interval_spare_addr.txt": "",
-    }
-
-
 def missing_marks(log: MemLog) -> list[str]:
     """Return the kinds of marks that the trace lacks, without which blocks cannot be distinguished."""
     counts = {"iteration": log.iterations, "micro-batch": log.micro_batches, "layer": len(log.layers)}
     return [name for name, count in counts.items() if not count]
 
 
-def show_memlog(
-    log: MemLog, analysis: MemLogReport, plan: PlanReport, served: StallocPlan | None, console: Console
-) -> None:
+def show_memlog(log: MemLog, analysis: MemLogReport, plan: PlanReport, console: Console) -> None:
     """Show the traced blocks, the peak and its parts, the result of PyTorch's allocator, and the plan."""
     counts = {"blocks": len(log.blocks), "layers": len(log.layers)}
     counts |= {"iterations": log.iterations, "micro_batches": log.micro_batches}
@@ -311,12 +269,6 @@ def show_memlog(
     console.write_text("memlog.show.note")
     console.write_section("memlog.show.plan")
     show_plan(plan, console)
-    if served is not None:
-        blocks = served.blocks
-        counts = {"rows": len(blocks.sizes), "left": len(blocks.sizes) - len(blocks.planned)}
-        counts |= {"later": blocks.later_count, "other": blocks.later_of_other_size}
-        figures = {name: f"{count:,}" for name, count in counts.items()}
-        console.write_section("memlog.show.stalloc", reserved=amount_text(served.plan.plan.height), **figures)
 
 
 _WIDTH, _HEIGHT = 1200, 640  # of the plot
@@ -351,11 +303,6 @@ def plan_html(report: PlanReport, language: Language) -> str:
         yield from table_html("", ["", ""], [(console.text(name), value) for name, value in figures], 0)
 
     return write_page("placement.picture.title", [report.source], parts, language)
-
-
-def plan_svg(report: PlanReport, language: Language) -> str:
-    """Return the picture as an SVG file."""
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{_draw_svg(report, Console(language))}\n'
 
 
 class _Scale:
