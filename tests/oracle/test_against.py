@@ -23,7 +23,7 @@ from ms_tune.normalize.compare_log import LogVerdict, compare_plan
 from ms_tune.readers.recompute_log import read_recompute_log
 from tests.oracle import layer_setting, pynative
 from tests.oracle.amount import cases
-from tests.oracle.cases import random_case
+from tests.oracle.cases import as_read, random_case
 from tests.oracle.job_logs import formats, job_log
 from tests.oracle.pynative_cases import random_config
 from tests.oracle.static_child import Layer
@@ -159,7 +159,7 @@ def test_dynamic_graph(version: str, tmp_path: Path) -> None:
     count = changed = 0
     while count < CASES:
         config, layers, mtp = random_config(random, version)
-        outcome = oracle.ask(copy.deepcopy(config), layers, mtp)
+        outcome = oracle.ask(as_read(config), layers, mtp)
         plan = plan_of(config, layers, mtp, version, modules)._replace(matches={})
         if plan.failure is not None:
             continue

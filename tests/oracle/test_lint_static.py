@@ -44,12 +44,12 @@ def errors(text: str, version: str) -> list[str]:
     findings = lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, CHECKS, version)
     ids = [one for one in findings if one.severity is Severity.ERROR or one.id == "MST001"]
     ids = [one for one in ids if one.id not in TRAPS]
-    return [f"{one.id} {one.message.say(Language.EN)}" for one in ids]
+    return [f"{one.id} {one.message.say(Language.EN)} ({one.consequence})" for one in ids]
 
 
-# MindFormers accepts a model without layers, which is never intended; data sets are not built here, nor is the shape of
-# attention computed.
-_UNSEEN = (" 0 layers", "'train_dataset.data_loader' needs", "MST569")
+# MindFormers accepts a model without layers, which is never intended; data sets and what comes after the network are not
+# built here, nor is the shape of attention computed.
+_UNSEEN = (" 0 layers", "'train_dataset.data_loader' needs", "MST569", "stops-before-step", "stops-later")
 
 
 def compare(framework: Framework, text: str) -> str:
@@ -67,7 +67,7 @@ def test_random_configs(framework: Framework) -> None:
     seen: Counter[str] = Counter()
     for _ in range(CASES):
         seen[compare(framework, text_of(left_out(random, random_config(random, framework.version), NEEDED)))] += 1
-    assert seen["fine"] > CASES // 12  # missing keys stop more of them
+    assert seen["fine"] > CASES // 20  # missing keys stop most of them
     assert {"load", "context", "trainer", "batches", "rules", "network"} <= seen.keys() or CASES < 200
 
 
