@@ -23,8 +23,8 @@ from ms_tune.footprint.curve import ChangedLives, Curve
 from ms_tune.footprint.layers import find_location, find_operator, find_weight_casts
 from ms_tune.footprint.lifetimes import Lifetimes
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
+from ms_tune.footprint.savings import SAVINGS, RecomputeSaving
 from ms_tune.footprint.steps import find_phase_peaks
-from ms_tune.footprint.what_ifs import WHAT_IFS, RecomputeSaving
 from ms_tune.readers.memory_block import NEVER_FREED
 from ms_tune.readers.table import NONE, Table
 from ms_tune.records import Record
@@ -205,8 +205,8 @@ def _peak_after(method: Method, known: RemedyFacts) -> int:
         return min(peak, known.recompute.peak)
     if method.method == "prompt":
         return min(peak, known.lifetimes.peak_if_freed_after_last_use)
-    if method.method in WHAT_IFS:
-        lives = WHAT_IFS[method.method](table, known.contents, known.curve, method.within)
+    if method.method in SAVINGS:
+        lives = SAVINGS[method.method](table, known.contents, known.curve, method.within)
     else:
         lives = (_drop_second_gradients if method.method else _take_parts)(method, known)
     return min(peak, lives.peak_moment()[0])

@@ -25,8 +25,8 @@ from ms_tune.footprint.remedies import (
     sum_peak_contents,
 )
 from ms_tune.footprint.result import MemoryReport, RankReport, describe_tensor, find_tensor
+from ms_tune.footprint.savings import recompute_all_layers
 from ms_tune.footprint.steps import find_spans, find_steps, join_tasks
-from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.footprint.whole_stage import BlockTrace, derive_stage_trace, measure_host_use
 from ms_tune.readers.dry_run import read_dry_run_report
 from ms_tune.readers.folder import RankFiles, find_trace

@@ -17,8 +17,8 @@ from ms_tune.footprint.layers import find_layer, find_location, find_operator
 from ms_tune.footprint.lifetimes import Lifetimes
 from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, PeakMoment
+from ms_tune.footprint.savings import RecomputeSaving
 from ms_tune.footprint.steps import Join, Steps, StepSpan, find_phase, find_phase_peaks
-from ms_tune.footprint.what_ifs import RecomputeSaving
 from ms_tune.readers.dry_run import DryRunReport
 from ms_tune.readers.folder import RankFiles
 from ms_tune.readers.memory_block import DroppedRow

@@ -22,8 +22,8 @@ from ms_tune.footprint.remedies import (
     scale_remedies,
     sum_peak_contents,
 )
+from ms_tune.footprint.savings import recompute_all_layers
 from ms_tune.footprint.steps import StepEvidence, Steps
-from ms_tune.footprint.what_ifs import recompute_all_layers
 from ms_tune.readers.memory_block import Block, Frame
 from ms_tune.text import Language, Text
 from tests.memory.reports import LLAMA, QWEN_8B, QWEN_TINY, rank_of

@@ -8,7 +8,7 @@ from ms_tune.enums import MemoryCategory
 from ms_tune.footprint.breakdown import Theory, break_down_memory, compare_with_theory
 from ms_tune.footprint.category import Contents
 from ms_tune.footprint.curve import compute_curve
-from ms_tune.footprint.what_ifs import recompute_all_layers
+from ms_tune.footprint.savings import recompute_all_layers
 from ms_tune.readers.tensors import TensorType
 from tests.memory.reports import QWEN_8B, QWEN_TINY, rank_of
 from tests.readers.rows import table_from

@@ -295,7 +295,7 @@ def _split_by_operator(table: Table, taken: NDArray[np.bool_]) -> list[NDArray[n
 
 
 # Functions by the `method` in the file of remedies.
-WHAT_IFS: Mapping[str, Callable[[Table, Contents, Curve, str], ChangedLives]] = {
+SAVINGS: Mapping[str, Callable[[Table, Contents, Curve, str], ChangedLives]] = {
     "selective": recompute_cells,
     "swap": swap_layers,
     "in-flight": keep_fewer_in_flight,
