@@ -50,6 +50,7 @@ def build_parser(language: Language) -> Parser:
     _add_file_arguments(parser)
     parser.add_common_arguments()
     parser.removed_options |= {"--sapp-layers": "fit.sapp-layers-removed", "--export-sapp": "fit.export-sapp-removed"}
+    parser.removed_options["--times"] = "fit.times-removed"
     return parser
 
 
@@ -86,7 +87,6 @@ def _add_file_arguments(parser: Parser) -> None:
     parser.option(
         "--calibrate, --measured", "fit.help.calibrate", type=_step_type(parser.language), metavar="step=TIME|LOG"
     )
-    parser.option("--times", "fit.help.times", metavar="NAME=MS,..|FILE")
     parser.option(
         "--swap-bandwidth", "fit.help.swap-bandwidth", type=_bandwidth_type(parser.language), metavar="SIZE/s"
     )

@@ -6,7 +6,6 @@ import signal
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -33,7 +32,7 @@ from ms_tune.planning.schedule import Schedule
 from ms_tune.planning.search import Effort, SearchProgress
 from ms_tune.planning.table import CostTable
 from ms_tune.planning.table_file import SappPipeline, is_sapp, table_json
-from ms_tune.planning.time_scale import Clock, LayerTimes, parse_times, read_times
+from ms_tune.planning.time_scale import Clock
 from ms_tune.report import fit_config as report
 from ms_tune.report import fit_json, fit_text
 from ms_tune.report.console import Console
@@ -132,19 +131,7 @@ def _sapp_pipeline(arguments: Namespace) -> SappPipeline:
 
 def _clock_of(arguments: Namespace) -> Clock:
     step = arguments.calibrate
-    clock = Clock(step)
-    if isinstance(step, Path):
-        clock = measure_clock(step)
-    return replace(clock, times=_layer_times(arguments.times)) if arguments.times else clock
-
-
-def _layer_times(source: str) -> dict[str, LayerTimes]:
-    if "=" not in source:
-        return read_times(_read_text(Path(source)), source)
-    try:
-        return parse_times(source)
-    except ValueError:
-        raise UsageError(msg("fit.usage.times", value=source)) from None
+    return measure_clock(step) if isinstance(step, Path) else Clock(step)
 
 
 def _read_text(path: Path) -> str:
@@ -318,9 +305,8 @@ def _new_error(source: SourceFile, known: set[str]) -> Message | None:
 
 
 def _search_request(arguments: Namespace, request: ConfigFitRequest) -> SearchRequest:
-    for name in ("times", "explain"):
-        if getattr(arguments, name):
-            raise UsageError(msg("cli.usage.not-allowed", argument=f"--{name}", other="--search"))
+    if arguments.explain:
+        raise UsageError(msg("cli.usage.not-allowed", argument="--explain", other="--search"))
     is_free = arguments.search == "all"  # without names
     free = tuple(DIMENSIONS) if is_free else tuple(dict.fromkeys(arguments.search.split(",")))
     keep = dict(map(_parse_fixed_size, filter(None, (arguments.keep or "").split(","))))

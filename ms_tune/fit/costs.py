@@ -91,7 +91,7 @@ def explain_config(request: DryrunRequest, clock: Clock) -> TimeExplanation:
     source = str(job.loaded.source.path)
     table = table_without_sizes(job, costs)
     clock = with_layers(clock, table)
-    table = check_table(with_times(table, clock.times, source), source)
+    table = check_table(with_times(table, clock.times), source)
     cells = present_cells(job)
     time = time_of(table, cells)
     clock.check(has_present=True, reference=time)

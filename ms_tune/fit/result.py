@@ -62,12 +62,14 @@ NEAR = 0.005  # largest accepted prediction error of the table, as a fraction of
 
 
 @dataclass(frozen=True, slots=True)
-class PredictedStage:
-    """Predicted and simulated peak of a stage."""
+class VerifiedStage:
+    """A simulated stage of a plan."""
 
     stage: int
     predicted_bytes: int  # peak according to the table
     peak_bytes: int
+    footprint_bytes: int  # peak with fragmentation
+    verdict: Verdict  # the memory verdict of the stage
 
     @property
     def error(self) -> float:
@@ -78,26 +80,6 @@ class PredictedStage:
     def exact(self) -> bool:
         """Return whether the error is within the tolerance."""
         return abs(self.error) <= NEAR
-
-
-@dataclass(frozen=True, slots=True)
-class CheckRun(PredictedStage):
-    """A run that checks the table's prediction before any plan is made."""
-
-    layers: int
-
-    @property
-    def margin_bytes(self) -> int:
-        """Return the bytes to reserve because the table predicted too little; 0 if it is within the tolerance."""
-        return 0 if self.exact else max(0, self.peak_bytes - self.predicted_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedStage(PredictedStage):
-    """A simulated stage of a plan."""
-
-    footprint_bytes: int  # peak with fragmentation
-    verdict: Verdict  # the memory verdict of the stage
 
     @property
     def needed_bytes(self) -> int:
@@ -151,7 +133,6 @@ class ConfigFit:
         fragment_bytes: Bytes reserved for fragmentation of each stage, as in small runs.
         costs: Relative times of the model's parts.
         idle: Recompute modes that free nothing in this job.
-        checked: The table's check run, or None.
         rounds: Plans and their dryruns, in order.
         chosen: The round whose plan is returned; None if no plan fits.
         lacking: If no plan was verified, the table's report with the figures of all dryruns; else None.
@@ -170,7 +151,6 @@ class ConfigFit:
     fragment_bytes: tuple[int, ...]
     costs: RelativeCosts
     idle: tuple[RecomputeMode, ...]
-    checked: CheckRun | None
     rounds: tuple[VerifyRound, ...]
     chosen: VerifyRound | None
     lacking: FitReport | None

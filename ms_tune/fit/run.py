@@ -28,10 +28,10 @@ from ms_tune.fit.layouts import graph_of_layout, is_sequence_parallel, layout_ke
 from ms_tune.fit.measure import Probe, RunFigures, measure_probes
 from ms_tune.fit.measured import StageMeasurements
 from ms_tune.fit.predict import calibrate, cluster_of, predict_plan
-from ms_tune.fit.result import CheckRun, ConfigFit, ConfigFitRequest
+from ms_tune.fit.result import ConfigFit, ConfigFitRequest
 from ms_tune.fit.table import build_table, choose_first_chunk_stage, emptied_probes, in_flight_micro_batches, with_ends
 from ms_tune.fit.table_cache import CachedTable, write_cached_table
-from ms_tune.fit.verify_loop import VerifyLoop, check_probe, mark_refuted, predict_check_run, with_rounds
+from ms_tune.fit.verify_loop import VerifyLoop, mark_refuted, with_rounds
 from ms_tune.normalize.sapp import merge_sapp
 from ms_tune.planning.fit import FitReport, PlanRemedy, linked_by
 from ms_tune.planning.search import SearchProgress, without_kinds
@@ -72,23 +72,17 @@ def fit_config(
     costs, source = relative_costs(job), str(job.loaded.source.path)
     sizeless = table_without_sizes(job, costs)
     request = replace(request, clock=with_layers(request.clock, sizeless))
-    with_times(sizeless, request.clock.times, source)  # fail early, before minutes of dryruns
     check_writable(job, [kind.value for kind in request.kinds])
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)
-    measured, emptied, check_run, notes = _run_calibration(job, request, observer)
+    measured, emptied, notes = _run_calibration(job, request, observer)
     notes += [note for note in job.first.not_included if note in job.first.unproved]
     table = raw = with_ends(build_table(job, measured, costs, limit.bytes - reserve), job, measured, emptied)
     table, idle = _without_idle(table._replace(present=read_present_plan(job, table)))
-    table, messages = _with_swap_time(with_times(table, request.clock.times, source), request, costs, source)
+    table, messages = _with_swap_time(with_times(table, request.clock.times), request, costs, source)
     notes += messages
     table = check_table(table, source)
-    checked = None  # if it could not run, or no plan recomputes layers in full
-    if check_run is not None and RecomputeMode.FULL in table.kinds:
-        predicted = predict_check_run(job, table, check_run.stage)
-        checked = CheckRun(check_run.stage, predicted, check_run.peak, check_run.layers)
-    margin = checked.margin_bytes if checked is not None else 0
-    fragments = tuple(size + margin for size in measured.fragment_bytes(job.stages))
+    fragments = measured.fragment_bytes(job.stages)
     kept = CachedTable(without_kinds(raw, [RecomputeMode.SWAP]), fragments)
     write_cached_table(job, kept)
     made = time.monotonic()
@@ -118,7 +112,6 @@ def fit_config(
         fragment_bytes=fragments,
         costs=costs,
         idle=idle,
-        checked=checked,
         rounds=rounds,
         chosen=chosen,
         lacking=lacking,
@@ -148,16 +141,13 @@ def _with_swap_time(
 
 def _run_calibration(
     job: PlannedJob, request: ConfigFitRequest, observer: Observer
-) -> tuple[StageMeasurements, list[RunFigures], RunFigures | None, list[Message]]:
-    # Run the small dryruns. Return the measurements, the runs with an empty end, the table's check run (or None), and notes about
-    # modes that cannot run.
+) -> tuple[StageMeasurements, list[RunFigures], list[Message]]:
+    # Run the small dryruns. Return the measurements, the runs with an empty end, and notes about modes that cannot run.
     model = count_job_layers(job)
     probes, notes = plan_probes(job, model, request.kinds)
     probes, late = _communication_last(job, model, probes)
-    further = _plan_further_probes(job, model, request, full=any(one.recompute is RecomputeMode.FULL for one in probes))
-    observer.say(msg("fitting.table", count=len(probes) + sum(map(len, further.values())) - len(further["check"])))
-    for run in further["check"]:
-        observer.say(msg("fitting.check", stage=run.stage, layers=run.layers))
+    further = _plan_further_probes(job, model, full=any(one.recompute is RecomputeMode.FULL for one in probes))
+    observer.say(msg("fitting.table", count=len(probes) + sum(map(len, further.values()))))
     groups = [probes, *further.values()]
     every = iter(measure_probes(job.request, [probe for group in groups for probe in group], observer))
     found = [next(every) for _ in probes]
@@ -177,12 +167,10 @@ def _run_calibration(
     if more:
         alone = [one for one in measure_probes(job.request, more, observer) if not isinstance(one, MsTuneError)]
     measured.only_first_chunk = {figures.stage: figures for figures in alone}
-    return measured, there["ends"], next(iter(there["check"]), None), notes
+    return measured, there["ends"], notes
 
 
-def _plan_further_probes(
-    job: PlannedJob, model: JobLayers, request: ConfigFitRequest, *, full: bool
-) -> dict[str, list[Probe]]:
+def _plan_further_probes(job: PlannedJob, model: JobLayers, *, full: bool) -> dict[str, list[Probe]]:
     # Return the runs that do not measure a single recompute mode, by purpose; ``full``: layers may be fully recomputed.
     middle = [middle_stage(job.stages - 1)] if model.alike else None
     return {
@@ -190,8 +178,6 @@ def _plan_further_probes(
         "first": probes_with_some_of_first_chunk(job) if full else [],
         "alone": probes_of_first_chunk(job, model, middle) if full and job.compiled else [],
         "ends": emptied_probes(job, model),
-        # In a static graph it takes as long as a dryrun of the plan, which is more informative.
-        "check": [check_probe(job)] if full and not (model.alike and request.verify) else [],
     }
 
 

@@ -11,12 +11,9 @@ from ms_tune.dryrun.request import DryrunRequest, StageChoice
 from ms_tune.dryrun.result import DryrunResult
 from ms_tune.dryrun.run import dryrun_job
 from ms_tune.dryrun.task import Observer
-from ms_tune.enums import RecomputeMode
-from ms_tune.fit.job import PlannedJob, full_first_lists, lists_of_plan
-from ms_tune.fit.measure import Probe
+from ms_tune.fit.job import PlannedJob, lists_of_plan
 from ms_tune.fit.result import NEAR, ConfigFitRequest, RelievedStage, VerifiedStage, VerifyRound
 from ms_tune.fit.table_cache import CachedTable
-from ms_tune.planning.costs import costs_of
 from ms_tune.planning.fit import Alternative, FitReport, with_plan
 from ms_tune.planning.fit import fit_table as plan_for
 from ms_tune.planning.search import SearchProgress, add_recompute, number_of_stop
@@ -302,25 +299,6 @@ def _compare_predicted(result: DryrunResult, predicted: Sequence[int]) -> tuple[
         footprint = need.footprint_bytes if need is not None else peak
         found.append(VerifiedStage(stage.run.stage, predicted[stage.run.stage], peak, footprint, stage.verdict))
     return tuple(found)
-
-
-def check_probe(job: PlannedJob) -> Probe:
-    """Return the run that checks the table: of the last but one stage, which small runs cover least, or the first with two or fewer."""
-    stage = job.stages - 2 if job.stages > 2 else 0  # noqa: PLR2004 - the first, one between, the last
-    full = [[count - count // 2 for count in row] for row in job.placement]
-    loaded = job.for_small_runs(full_first_lists(job.placement, full))
-    return Probe("check", loaded, stage, sum(row[stage] for row in job.placement))
-
-
-def predict_check_run(job: PlannedJob, table: CostTable, stage: int) -> int:
-    """Return the peak of the check run's stage according to the table, in bytes."""
-    costs = costs_of(table)
-    cells = [
-        {RecomputeMode.FULL: count - count // 2, RecomputeMode.NONE: count // 2}
-        for row in job.placement
-        for count in row
-    ]
-    return int(costs.peak_bytes(costs.state_of(cells)[None])[0, stage])
 
 
 def with_rounds(kept: CachedTable, rounds: Sequence[VerifyRound], chosen: VerifyRound | None) -> CachedTable:

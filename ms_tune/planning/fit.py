@@ -423,7 +423,7 @@ class FitRequest:
         linked = self.swap_bandwidth is not None
         table = read_table(text, source, linked=linked) if self.sapp is None else read_sapp(text, source, self.sapp)
         clock = with_layers(self.clock, table)
-        table = with_times(table, clock.times, source)
+        table = with_times(table, clock.times)
         if self.swap_bandwidth is not None:
             if not can_swap(table):
                 raise ConfigError(msg("planning.link.none"), msg("planning.link.none.hint"), path=source)

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from ms_tune.enums import RecomputeMode
-from ms_tune.errors import ConfigError, UsageError, closest
+from ms_tune.errors import ConfigError, UsageError
 from ms_tune.planning.table import CostTable, LayerCost, LayerGroup
-from ms_tune.planning.table_file import Reader, parse_json
 from ms_tune.text import Message, msg
 
 HEAD, TAIL = "head", "tail"
-_MOST_MS, _MOST_SECONDS, _MOST_NAMES = 1e9, 1e7, 200
+_MOST_SECONDS = 1e7
 _MS = 1000
 _SECONDS = {"": 1e-3, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 _DURATION = re.compile(r"\s*(\d{1,12}(?:\.\d{1,12})?)\s*(us|ms|s|min|)\s*")
@@ -88,73 +87,12 @@ def parse_step(text: str) -> float:
     return seconds
 
 
-def parse_times(text: str) -> dict[str, LayerTimes]:
-    """Parse ``dense=12.5,tail=3ms`` or ``dense=12.5/24.8``: forward time, or forward and backward time without recomputation.
+def with_times(table: CostTable, times: Mapping[str, LayerTimes]) -> CostTable:
+    """Return the table with the times that :func:`with_layers` found for all of its parts, so that its unit is a millisecond.
 
-    A number without a unit is in milliseconds.
+    A recompute mode whose backward pass was not measured takes as much extra time, in forward passes, as in the table.
     """
-    found: dict[str, LayerTimes] = {}
-    for item in text.split(","):
-        name, equals, rest = (part.strip() for part in item.partition("="))
-        forward, slash, backward = rest.partition("/")
-        if not equals or not name or name in found:
-            message = f"not a time: {item!r}"
-            raise ValueError(message)
-        kinds = {RecomputeMode.NONE: _parse_ms(backward)} if slash else {}
-        found[name] = LayerTimes(_parse_ms(forward), kinds)
-    return found
-
-
-def _parse_ms(text: str) -> float:
-    match = _DURATION.fullmatch(text)
-    time = float(match[1]) * (_SECONDS[match[2]] * _MS) if match else 0.0
-    if not 0 < time <= _MOST_MS:
-        message = f"not a time: {text!r}"
-        raise ValueError(message)
-    return time
-
-
-def read_times(text: str, source: str) -> dict[str, LayerTimes]:
-    """Read times from a JSON file, in milliseconds: by name ``forward`` and, if measured, ``backward`` by recompute mode."""
-    reader, data = Reader(source), parse_json(text, source)
-    if not isinstance(data, dict) or not 0 < len(data) <= _MOST_NAMES:
-        reader.fail("", msg("planning.clock.no-object", most=_MOST_NAMES))
-    kinds = [kind.value for kind in RecomputeMode]
-    found = {}
-    for name, value in data.items():
-        row = reader.mapping(value, name, ("forward",), ("backward",))
-        back = reader.mapping(row.get("backward", {}), f"{name}.backward", (), kinds)
-        times = {kind: reader.number(back[kind], f"{name}.backward.{kind}", _MOST_MS) for kind in back}
-        forward = reader.number(row["forward"], f"{name}.forward", _MOST_MS)
-        if not forward or not all(times.values()):
-            reader.fail(name, msg("planning.clock.zero"))
-        found[name] = LayerTimes(forward, {RecomputeMode(kind): time for kind, time in times.items()})
-    return found
-
-
-def with_times(table: CostTable, times: Mapping[str, LayerTimes], source: str) -> CostTable:
-    """Return the table with measured times, so that its unit is a millisecond.
-
-    Every part of the table that takes time must be measured, as times of different origin cannot be mixed. A recompute mode whose
-    backward pass was not measured takes as much extra time, in forward passes, as in the table.
-    """
-    if not times:
-        return table
-    parts = {layer.name: layer.forward for layer in table.layers}
-    parts |= {name: end.forward for name, end in ((HEAD, table.head), (TAIL, table.tail))}
-    for name in times:
-        if name not in parts:
-            hint = msg("planning.clock.names", names=", ".join(parts))
-            raise ConfigError(
-                msg("planning.clock.unknown", name=name, like=closest(name, parts) or "-"), hint, path=source
-            )
-    missing = [name for name, forward in parts.items() if forward and name not in times]
-    if missing:
-        hint = msg("planning.clock.missing.hint")
-        raise ConfigError(msg("planning.clock.missing", names=", ".join(missing)), hint, path=source)
-    layers = (
-        _timed_layer(layer, times[layer.name], source) if layer.name in times else layer for layer in table.layers
-    )
+    layers = (_timed_layer(layer, times[layer.name]) if layer.name in times else layer for layer in table.layers)
     head, tail = (
         end._replace(forward=times[name].forward) if name in times else end
         for name, end in ((HEAD, table.head), (TAIL, table.tail))
@@ -162,7 +100,7 @@ def with_times(table: CostTable, times: Mapping[str, LayerTimes], source: str) -
     return table._replace(layers=tuple(layers), head=head, tail=tail)
 
 
-def _timed_layer(layer: LayerGroup, times: LayerTimes, source: str) -> LayerGroup:
+def _timed_layer(layer: LayerGroup, times: LayerTimes) -> LayerGroup:
     twice = 2 * times.forward
     plain = layer.recompute.get(RecomputeMode.NONE)
     before = plain.backward_extra if plain is not None else 0.0
@@ -172,14 +110,12 @@ def _timed_layer(layer: LayerGroup, times: LayerTimes, source: str) -> LayerGrou
     for kind, kept in layer.recompute.items():
         own = times.backward.get(kind)
         extra = least + kept.backward_extra - before if own is None else own / twice - 1
-        if extra < least:
-            raise ConfigError(msg("planning.clock.less", layer=layer.name, kind=kind.value), path=source)
         recompute[kind] = kept._replace(backward_extra=round(extra, 9))
     return layer._replace(forward=times.forward, recompute=recompute)
 
 
 def with_layers(clock: Clock, table: CostTable) -> Clock:
-    """Return the clock with times of the table's layers and notes about their coverage; times that it already has are kept.
+    """Return the clock with times of the table's parts and notes about their coverage.
 
     A layer group gets the mean of its profiled layers. Recomputed kernels run twice and count half for each run, as profiler
     scopes do not distinguish them. The time of a part missing from the profile is scaled from the group with the most profiled
@@ -201,22 +137,22 @@ def with_layers(clock: Clock, table: CostTable) -> Clock:
     if not found:
         return clock
     reference = max((layer for layer in table.layers if layer.name in found), key=lambda layer: counts[layer.name])
-    scale = clock.times.get(reference.name, found[reference.name]).forward / reference.forward
+    scale = found[reference.name].forward / reference.forward
     ends = ((name, getattr(table, name).forward) for name in (HEAD, TAIL))
     parts = {**{layer.name: layer.forward for layer in table.layers}, **dict(ends)}
     rest = {name: LayerTimes(forward * scale) for name, forward in parts.items() if forward and name not in found}
     shown = []
     for layer in table.layers:
-        if layer.name in found and layer.name not in clock.times:
+        if layer.name in found:
             times = found[layer.name]
             backward = " | ".join(f"{kind.value} {time:.4g}" for kind, time in times.backward.items())
             seen = f"{counts[layer.name]}/{layer.layer_count}"
             shown.append(f"{layer.name} {times.forward:.4g} / {backward} ms ({seen})")
-    notes = [msg("planning.seen.layers", times=", ".join(shown))] if shown else []
-    left = [f"{name} {times.forward:.4g} ms" for name, times in rest.items() if name not in clock.times]
+    notes = [msg("planning.seen.layers", times=", ".join(shown))]
+    left = [f"{name} {times.forward:.4g} ms" for name, times in rest.items()]
     if left:
         notes.append(msg("planning.seen.rest", parts=", ".join(left), layer=reference.name))
-    return replace(clock, times={**found, **rest, **clock.times}, layers=None, notes=(*clock.notes, *notes))
+    return replace(clock, times={**found, **rest}, layers=None, notes=(*clock.notes, *notes))
 
 
 def _mean_times(layers: Sequence[ProfiledLayer], micro_batches: int) -> LayerTimes:

@@ -167,10 +167,6 @@ def _table_lines(found: ConfigFit) -> Iterator[Message]:
         yield msg("fitting.layer", name=layer.name, count=layer.layer_count, bytes=mib(layer.bytes), kept=kept)
     if found.idle:
         yield msg("fitting.idle", kinds=", ".join(kind.value for kind in found.idle))
-    if found.checked is not None:
-        one = found.checked
-        sizes = {"predicted": mib(one.predicted_bytes), "peak": mib(one.peak_bytes), "error": f"{one.error:+.2%}"}
-        yield msg("fitting.checked", stage=one.stage, layers=one.layers, **sizes)
 
 
 def plan_notes(found: ConfigFit) -> list[Message]:
@@ -192,8 +188,6 @@ def plan_notes(found: ConfigFit) -> list[Message]:
     off = sum(not one.exact for one in found.rounds)
     if off:
         lines.append(msg("fitting.note.off", count=off, rounds=len(found.rounds), most=f"{NEAR:.1%}"))
-    if found.checked is not None and not found.checked.exact:
-        lines.append(msg("fitting.note.check", most=f"{NEAR:.1%}", margin=mib(found.checked.margin_bytes)))
     return lines
 
 

@@ -93,8 +93,6 @@ def config_fit_json(found: ConfigFit) -> dict[str, object]:
         "stages": [_stage_json(stage) for stage in one.verified],
         "stands_for": one.stands_for,
         "rounds": [_round_json(each) for each in found.rounds],
-        "check": found.checked
-        and record_json(found.checked, "stage", "layers", "predicted_bytes", "peak_bytes", "margin_bytes", "error"),
         "idle_kinds": found.idle,
         "changed_values": found.changed,
         "diff": fit_config.diff_of_plan(found) if found.changed else "",

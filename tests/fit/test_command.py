@@ -128,13 +128,6 @@ class TestExplain:
         ]
         assert len(parts) == 4
         assert all(seconds == pytest.approx(share / 10, abs=0.006) for share, seconds in parts)
-        assert main(["fit", str(config), "--explain", "--times", "dense=20", "--json"]) == ExitCode.USAGE
-        assert "tail" in capsys.readouterr().err
-        times = ["--times", "dense=20,tail=30"]
-        assert main(["fit", str(config), "--explain", *times, "--json"]) == ExitCode.OK
-        # The last stage is the slower one: 4 micro-batches of 4 layers and the head, and the first stage's first and
-        # last.
-        assert json.loads(capsys.readouterr().out)["seconds_of_step"] == pytest.approx(4 * 0.33 + 0.08 + 0.16)
 
     @pytest.mark.parametrize("option", ["--write", "--diff", "--no-verify", "--html=page.html"])
     def test_nothing_else_goes_with_it(self, config: Path, option: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -263,7 +263,6 @@ class TestCommand:
             (["--search", "pp", "--keep", "tp=x"], "tp=x"),
             (["--search", "pp", "--keep", "tp=0"], "tp=0"),
             (["--search", "pp", "--keep", "tp=99999999999999999999"], "tp=9999"),
-            (["--search", "pp", "--times", "dense=1"], "--times"),
             (["--search", "pp", "--explain"], "--explain"),
             (["--top", "2"], "--top"),
             (["--keep", "tp=2"], "--keep"),

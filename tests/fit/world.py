@@ -32,7 +32,6 @@ class World:
         update: Per layer during the update of weights; 0 for no more than its persistent memory.
         fragments: Fragmentation on every stage.
         first: On the first stage as soon as one of its layers is fully recomputed.
-        bend: On every stage with more layers than small runs have.
         left: Per recomputed layer until its cell's backward pass ends.
         fetched: On every stage during the backward pass of a layer with swap.
         swapped: Per layer and micro-batch that is moved to the host.
@@ -60,7 +59,6 @@ class World:
     fragments: int = 300
     first: int = 0
     left: int = 0
-    bend: int = 0
     fetched: int = 280
     swapped: int = 230
     alone: int | None = None
@@ -82,8 +80,6 @@ class World:
         number, _, chunk = number.partition(" of chunk ")
         full = [int(number)] * job.chunks if number else [counts[0], *[0] * (job.chunks - 1)]
         full = [count * (not chunk or int(chunk) == index) for index, count in enumerate(full)]
-        if probe.name == "check":
-            full = [count - count // 2 for count in counts]
         cells = [
             {RecomputeMode.FULL: some, RecomputeMode.NONE: count - some}
             for some, count in zip(full, counts, strict=True)
@@ -134,7 +130,6 @@ class World:
         again = max(again, self.fetched - min(swaps) * self.activations[RecomputeMode.NONE]) if swaps else again
         kept += self.first if full and stage == 0 else 0
         kept += self.shared * sum(any(cell.values()) for cell in cells)
-        base += self.bend if layers > 5 * job.chunks else 0
         backward = base + layers * self.lasting + kept + again
         last = stage == job.stages - 1
         forward = base + layers * self.lasting + kept + (self.late if last else -1)

@@ -18,8 +18,6 @@ from ms_tune.planning.time_scale import (
     LayerTimes,
     ProfiledLayer,
     parse_step,
-    parse_times,
-    read_times,
     with_layers,
     with_swap_time,
     with_times,
@@ -53,31 +51,20 @@ def test_layers_that_recompute_nothing_all_and_some() -> None:
     first, second = (render(note, Language.EN) for note in clock.notes)
     assert "dense 2 / none 5.25 | full 7.375 ms (2/2), experts 3.25 / none 8 ms (2/3)" in first
     assert second == "Not measured, but derived from dense by relative times: tail 1 ms forward."
-    table = with_times(TABLE, clock.times, "here")
+    table = with_times(TABLE, clock.times)
     dense = table.layers[0]
     assert 2 * dense.forward * (1 + dense.recompute[RecomputeMode.FULL].backward_extra) == pytest.approx(7.375)
     assert with_layers(clock, table) == clock  # nothing remains to report
 
 
-def test_a_kind_that_was_not_captured_and_times_of_the_user() -> None:
-    given = {"tail": LayerTimes(7.0)}
-    clock = with_layers(Clock(9.0, given, (ProfiledLayer(3, 12.0, 24.0, 0.0),)), TABLE)
+def test_a_kind_that_was_not_captured() -> None:
+    clock = with_layers(Clock(9.0, layers=(ProfiledLayer(3, 12.0, 24.0, 0.0),)), TABLE)
     assert clock.times["dense"].forward == pytest.approx(2.0)
     assert not clock.times["dense"].backward
     assert clock.times["experts"] == LayerTimes(3.0, {RecomputeMode.NONE: 6.0})
-    assert clock.times["tail"] == given["tail"]
-    assert "derived from experts by relative times: dense 2 ms forward" in render(clock.notes[1], Language.EN)
-
-
-def test_a_layer_of_which_both_show_is_as_the_user_says() -> None:
-    seen = (ProfiledLayer(0, 8.0, 20.0, 0.0), ProfiledLayer(1, 8.0, 20.0, 0.0), ProfiledLayer(2, 16.0, 32.0, 0.0))
-    clock = with_layers(Clock(9.0, {"dense": LayerTimes(7.0)}, seen), TABLE)
-    assert clock.times["dense"] == LayerTimes(7.0)
-    assert clock.times["tail"] == LayerTimes(3.5)  # compared with the 7 ms that count
-    layers, rest = (render(note, Language.EN) for note in clock.notes)
-    assert "dense" not in layers
-    assert "derived from dense by relative times: tail 3.5 ms" in rest
-    assert not with_layers(Clock(9.0, dict.fromkeys(("dense", "tail", "experts"), LayerTimes(7.0)), seen), TABLE).notes
+    assert "derived from experts by relative times: dense 2 ms, tail 1 ms forward" in render(
+        clock.notes[1], Language.EN
+    )
 
 
 def test_of_another_model() -> None:
@@ -106,7 +93,7 @@ def test_what_a_measured_step_takes_next_to_its_measured_passes_stays() -> None:
 def test_a_table_in_milliseconds() -> None:
     """Four equal stages: a pipeline of m micro-batches takes m + p - 1 times a stage's passes."""
     even = CASE_E._replace(head=CASE_E.head._replace(forward=0), tail=CASE_E.tail._replace(forward=0))
-    table = with_times(even, {"body": LayerTimes(10.0, {NONE: 25.0})}, "t.json")
+    table = with_times(even, {"body": LayerTimes(10.0, {NONE: 25.0})})
     assert table.layers[0].recompute == {
         NONE: CASE_E.layers[0].recompute[NONE]._replace(backward_extra=0.25),
         FULL: CASE_E.layers[0].recompute[FULL]._replace(backward_extra=0.75),
@@ -115,23 +102,10 @@ def test_a_table_in_milliseconds() -> None:
     assert time_of(table, plain) == pytest.approx((8 + 3) * 20 * 35)
     # One forward pass more, which is the table's figure.
     assert time_of(table, full) == pytest.approx((8 + 3) * 20 * 45)
-    own = with_times(even, {"body": LayerTimes(10.0, {NONE: 25.0, FULL: 34.0})}, "t.json")
+    own = with_times(even, {"body": LayerTimes(10.0, {NONE: 25.0, FULL: 34.0})})
     assert time_of(own, full) == pytest.approx((8 + 3) * 20 * 44)
-    short = with_times(even, {"body": LayerTimes(10.0, {NONE: 15.0})}, "t.json")
+    short = with_times(even, {"body": LayerTimes(10.0, {NONE: 15.0})})
     assert time_of(short, plain) == pytest.approx((8 + 3) * 20 * 25)
-
-
-@pytest.mark.parametrize(
-    ("times", "words"),
-    [
-        ({"body": LayerTimes(1.0), "tail": LayerTimes(1.0)}, "missing measured times for: head"),
-        ({**TIMES, "bodi": LayerTimes(1.0)}, "the table has no 'bodi' .did you mean: body."),
-        ({**TIMES, "body": LayerTimes(1.0, {NONE: 2.0, FULL: 1.9})}, "is faster with recompute kind"),
-    ],
-)
-def test_times_of_another_table_are_refused(times: dict[str, LayerTimes], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        with_times(CASE_E, times, "t.json")
 
 
 @pytest.mark.parametrize(
@@ -147,44 +121,6 @@ def test_a_measured_step_is_read(text: str, seconds: float) -> None:
 def test_what_is_no_step_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a step"):
         parse_step(text)
-
-
-def test_times_are_read() -> None:
-    inline = parse_times("dense=12.5/25, moe=0.02s/41ms,tail=3")
-    assert inline == {
-        "dense": LayerTimes(12.5, {NONE: 25.0}),
-        "moe": LayerTimes(20.0, {NONE: 41.0}),
-        "tail": LayerTimes(3.0),
-    }
-    text = json.dumps({"dense": {"forward": 12.5, "backward": {"none": 25, "full": 37}}, "tail": {"forward": 3}})
-    assert read_times(text, "t.json") == {"dense": LayerTimes(12.5, {NONE: 25.0, FULL: 37.0}), "tail": LayerTimes(3.0)}
-
-
-@pytest.mark.parametrize(
-    "text", ["", "dense", "dense=", "=3", "dense=1,dense=2", "dense=0", "dense=1/", "dense=1e400", "dense=1/2/3"]
-)
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a time"):
-        parse_times(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[]", "must be an object with"),
-        ("{}", "must be an object with"),
-        ('{"dense": 3}', "dense: must be an object"),
-        ('{"dense": {}}', "dense: forward is missing"),
-        ('{"dense": {"forward": 0}}', "above zero"),
-        ('{"dense": {"forward": 1, "backward": {"none": 0}}}', "above zero"),
-        ('{"dense": {"forward": 1, "backward": {"half": 1}}}', "dense.backward: unknown key half"),
-        ('{"dense": {"forward": -1}}', "dense.forward: -1 is not a number from 0"),
-        ('{"dense": {"forward": 1e300}}', "dense.forward"),
-    ],
-)
-def test_a_file_without_times_is_refused_with_its_place(text: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        read_times(text, "t.json")
 
 
 SWAP, LIGHT, FULL = RecomputeMode.SWAP, RecomputeMode.NONE, RecomputeMode.FULL
