@@ -102,6 +102,7 @@ def test_the_sub_commands_of_memory() -> None:
     assert not compare_reports(report, report).ranks[0].changes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "package"), [("analyse_memory", "NumPy"), ("fit_config", "NumPy"), ("FitRequest", "NumPy")]
 )

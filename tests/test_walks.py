@@ -123,6 +123,7 @@ class TestWays:
             *("footprint/report.analyse_memory", "footprint/report.analyse_rank", "footprint/curve.compute_curve"),
         ]
 
+    @pytest.mark.slow
     def test_from_a_config_to_the_verdict_of_a_dryrun(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         fakes.install(monkeypatch, tmp_path, fakes.good_child(), mindformers=True)
         walk = Walk()

@@ -195,6 +195,7 @@ class TestText:
         (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
         assert json.loads(data)["ranks"][0]["theory"] == {"weights_bytes": 0, "parameters": 0}
 
+    @pytest.mark.slow
     def test_where_the_framework_builds_the_model_theory_is_not_known(self, ms_tune: Run, child: Child) -> None:
         child(good_child())
         out = ms_tune("-v", "--layers", "2", "--stage", "0", "config.yaml")[1]

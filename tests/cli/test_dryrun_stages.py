@@ -67,6 +67,7 @@ def cells(page: str) -> list[list[str]]:
     return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
 
 
+@pytest.mark.slow
 def test_stages_are_shown_with_the_worst_first(monkeypatch: pytest.MonkeyPatch, ms_tune: Run) -> None:
     monkeypatch.setenv("COLUMNS", "140")
     code, out, _ = ms_tune("--layers", "4", "-v", "config.yaml")
@@ -183,6 +184,7 @@ class TestDerivedStage:
         ms_tune("--layers", "4", "--stage", "3", "--run-dir", "run", "config.yaml")
         return Path("run")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("language", "said"), [("en", "16 layers, extrapolated"), ("zh", "共 16 层，由 4 和 5 层的运行外推")]
     )
@@ -227,6 +229,7 @@ class TestDerivedStage:
 class TestSweep:
     SWEEP = ("--layers", "4", "--stage", "0", "--sweep", "model.model_config.num_hidden_layers=64,32,-1")
 
+    @pytest.mark.slow
     def test_variants_are_shown_side_by_side(self, ms_tune: Run) -> None:
         code, out, _ = ms_tune(*self.SWEEP, "config.yaml")
         assert code == 2  # one stage failed
@@ -237,6 +240,7 @@ class TestSweep:
         assert "2.00" in text  # 8 layers
         assert "−1.00 GiB" in text
 
+    @pytest.mark.slow
     def test_what_all_variants_share_is_reported_once(self, ms_tune: Run) -> None:
         shared = "parallel_config.micro_batch_num=16"
         out = ms_tune("--set", shared, *self.SWEEP[:-1], "model.model_config.num_hidden_layers=64,32", "config.yaml")[1]

@@ -119,6 +119,7 @@ def init(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     return code, output.out, output.err
 
 
+@pytest.mark.drawn(5)
 @ALL
 def test_templates_lint_clean_for_every_release_that_they_name(template: Template) -> None:
     named = re.search(r"(MindFormers|HyperParallel) (\d\.\d|G\d)(?: to (\d\.\d))?", template.summary[Language.EN])

@@ -102,6 +102,7 @@ def test_mistakes(line: str, words: str, capsys: pytest.CaptureFixture[str], tmp
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.slow
 def test_too_few_devices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, _ = init(capsys, f"--model llama-3.1-70b --devices 16 --seq 8192 -o {tmp_path / 'a.sh'}")
     assert code == 1
@@ -110,6 +111,7 @@ def test_too_few_devices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

@@ -339,6 +339,7 @@ class TestProcess:
         assert (done.returncode, done.stderr) == (0, b"")
         assert re.fullmatch(rf"ms-tune {__version__} \(Python 3\.\d+\.\d+.*\)\n", done.stdout.decode())
 
+    @pytest.mark.drawn(2)
     @pytest.mark.parametrize("environment", [{}, {"PYTHONUNBUFFERED": "1"}])
     @pytest.mark.parametrize(
         ("arguments", "codes"),
@@ -362,6 +363,7 @@ class TestProcess:
         assert done.stderr == b""
         assert done.returncode in codes
 
+    @pytest.mark.slow
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device here")
     @pytest.mark.parametrize("arguments", [("--help",), ("rule", "--all")])
     def test_a_full_disk_is_reported_without_a_traceback(self, arguments: tuple[str, ...]) -> None:
@@ -382,6 +384,7 @@ class TestProcess:
         assert done.returncode == 2
         assert done.stderr == b"error: standard output is closed: the result cannot be written\n"
 
+    @pytest.mark.drawn(2)
     @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1", "gbk"])
     def test_chinese_on_a_terminal_of_any_encoding_is_no_failure(self, encoding: str) -> None:
         done = process("--lang", "zh", "--help", env={"PYTHONIOENCODING": encoding})
@@ -389,6 +392,7 @@ class TestProcess:
         if encoding in ("utf-8", "gbk"):
             assert "示例：" in done.stdout.decode(encoding)
 
+    @pytest.mark.slow
     def test_importing_the_command_line_imports_nothing_heavy(self) -> None:
         code = (
             "import sys\n"
@@ -405,6 +409,7 @@ class TestProcess:
 RED = b"\033[1;31merror\033[0m: "
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("terminal", "environment", "begins"),
     [

@@ -62,6 +62,7 @@ def test_every_rule_can_be_explained(capsys: pytest.CaptureFixture[str], languag
     assert "{{" not in "".join(part for rule in RULES for part in rule.help)
 
 
+@pytest.mark.slow
 def test_all(capsys: pytest.CaptureFixture[str]) -> None:
     for language in ("en", "zh"):
         chapters = run(capsys, "--all", "--lang", language)[1].split("\n\n")
@@ -208,6 +209,7 @@ def test_titles_continue_below_themselves(capsys: pytest.CaptureFixture[str], mo
     assert all(len(line) <= 80 and line[:column].isspace() and line[column] != " " for line in lines[1:])
 
 
+@pytest.mark.slow
 def test_checks_are_found_by_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--search", "prefetch")
     assert code == 0

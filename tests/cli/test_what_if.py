@@ -42,6 +42,7 @@ def test_json_is_what_scripts_were_promised(capsys: pytest.CaptureFixture[str]) 
     assert (inferred["init_size_bytes"], inferred["increase_size_bytes"]) == (2 * 1024**3, 5 * 1024**3)
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("run_name", ["graph_set_memory", "streams_empty_cache", "limit_6gb", "small_pool", STREAMS])
 def test_it_is_readable_at_80_columns(
@@ -146,6 +147,7 @@ def test_a_trace_of_another_pool_is_said_to_be_unexplained(tmp_path: Path, capsy
     assert "no known setting reproduces" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [[], ["plan", "--time-limit", "1"], ["what-if"]])
 def test_derived_releases_are_said_and_agree_with_what_was_used(
     command: list[str], capsys: pytest.CaptureFixture[str]

@@ -199,6 +199,7 @@ class TestBuild:
         assert cann.backend is Backend.STAND_IN
         return cann.home
 
+    @pytest.mark.slow
     def test_hccl_can_be_imported_and_te_cannot(self, home: Path) -> None:
         path = Cann(Backend.STAND_IN, home).environment({})["PYTHONPATH"]
         code = (

@@ -121,6 +121,7 @@ def test_what_mindspore_leaves_in_the_working_folder_goes_to_the_run_folder(ms_t
     assert (run_folder() / "rank_0" / "execute_order" / "comm_execute_order.csv").is_file()
 
 
+@pytest.mark.slow
 def test_other_commands_judge_a_failed_command_no_more_than_dryrun_does(
     ms_tune: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:

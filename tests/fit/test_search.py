@@ -239,6 +239,7 @@ def _interrupted(*_arguments: object) -> None:
 
 
 class TestCommand:
+    @pytest.mark.slow
     @pytest.mark.parametrize("language", ["en", "zh"])
     def test_the_ranking_alone(self, tmp_path: Path, capsys: pytest.CaptureFixture[str], language: str) -> None:
         path = job_of(tmp_path, 4, 1, 32, 8).loaded.source.path

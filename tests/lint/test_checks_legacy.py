@@ -138,6 +138,7 @@ def lint_names(more: str, *, legacy: bool = False, version: str = "1.9", **chang
     return {one.name for one in findings if one.severity.value != "info" or one.name == "cache-in-training"}
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("version", ["1.6", "1.9", "2.1"])
 @pytest.mark.parametrize("key", ["params_dtype", "compute_dtype", "layernorm_compute_dtype", "rotary_dtype"])
 @pytest.mark.parametrize("value", ["flaot32", "BF16", "half", "3"])

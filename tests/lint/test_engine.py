@@ -247,6 +247,7 @@ def test_own_checklist_that_is_none(tmp_path: Path) -> None:
     assert caught.value.location() == f"{file}:6:15"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["lint", "check"])
 def test_nothing_slow_is_imported(command: str, tmp_path: Path) -> None:
     """Starting Python is most of the time of both; ``dataclasses`` alone imports ``inspect``, ``dis`` and ``tokenize``."""

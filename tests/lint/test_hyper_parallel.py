@@ -117,6 +117,7 @@ def compared(findings: tuple[Diagnostic, ...]) -> set[tuple[str, str]]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generation", ["G3", "G4"])
 def test_refusals_are_those_of_a_strict_loader(generation: str) -> None:
     draw = random.Random(f"{generation} {os.environ.get('MS_TUNE_ORACLE_SEED', '0')}")  # noqa: S311 - examples
@@ -210,6 +211,7 @@ TARGETS = {
 }
 
 
+@pytest.mark.drawn(18)
 @pytest.mark.parametrize("name", ["size", "depth", "path", "torch_dtype", "options", "self", "cls", "rest"])
 @pytest.mark.parametrize(
     "target",
@@ -314,6 +316,7 @@ def test_such_a_file_is_never_sent_to_another_dialect(tmp_path: Path, capsys: py
     assert "the CSV of HyperParallel's dry-run" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("seed", range(40))
 def test_ranks_are_divided_as_the_trainer_divides_them(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311 - not for secrets

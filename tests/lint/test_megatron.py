@@ -177,6 +177,7 @@ def test_a_script_with_the_line_ends_of_windows_is_read_as_it_was_meant() -> Non
     assert broken[finding.location.start : finding.location.end] == "--hiden-size"
 
 
+@pytest.mark.slow
 def test_layers_are_judged_as_normalize_recompute_judges_them() -> None:
     """An error about layers in one command is an error in the other, with the framework's same text."""
     random = Random(20261123)  # noqa: S311 - cases, no secrets
@@ -209,6 +210,7 @@ def fixed(path: Path, fix: str) -> tuple[str, list[str]]:
     return report.text, [one.id for one in report.findings]
 
 
+@pytest.mark.slow
 def test_fixes_change_the_words_where_they_are(tmp_path: Path) -> None:
     path = tmp_path / "pretrain.sh"
     text = SOUND.replace(

@@ -75,6 +75,7 @@ def test_every_finding_says_where_to_read_more(
 _LINK = re.compile(r"\033\]8;;(.*?)\033\\(.*?)\033\]8;;\033\\")
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(
     "case",
     [

@@ -112,6 +112,7 @@ def report(request: pytest.FixtureRequest, tmp_path: Path) -> PlanReport:
     return plan_blocks(path, PlanRequest(), lambda _progress: None)
 
 
+@pytest.mark.drawn(3)
 def test_a_program_follows_its_plan_and_nothing_else_is_reserved(report: PlanReport, tmp_path: Path) -> None:
     found, alone = (drive(Allocator(tmp_path, report, planned=planned), report) for planned in (True, False))
     assert found["planned"] == found["requests"] == len(report.plan.problem)
@@ -120,6 +121,7 @@ def test_a_program_follows_its_plan_and_nothing_else_is_reserved(report: PlanRep
     assert found["reserved_peak"] <= alone["reserved_peak"] * 1.01
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
 def test_other_sizes_cost_memory_and_nothing_else(report: PlanReport, share: float, tmp_path: Path) -> None:
     def change(number: int, size: int) -> int:

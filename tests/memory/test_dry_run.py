@@ -135,6 +135,7 @@ def test_second_step_has_the_optimizer_state(tmp_path: Path) -> None:
     assert rank.verdict.need.peak_bytes == 110 * MIB
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", ["rank_0", "first_format", "rank_0/rank_0_memory.json"])
 @pytest.mark.parametrize("command", [[], ["-v"], ["what-if"], ["what-if", "--chip", "A3"]])
 def test_nothing_of_mindspore_is_said(name: str, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,6 +187,7 @@ def test_compared_with_a_recording_of_the_job(tmp_path: Path, capsys: pytest.Cap
     assert found["before"]["reserved_peak_bytes"] == found["after"]["reserved_peak_bytes"] == reserve(tensors, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "most"),
     [

@@ -121,6 +121,7 @@ def summarise(blocks: Sequence[Block]) -> tuple[int, int, int, int]:
     return found.peak_bytes, found.peak_tick, found.footprint_bytes, len(found.mismatches)
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("run", [*SMALL_RUNS, *LARGE_RUNS])
 def test_the_curve_is_mindspores_own(run: str) -> None:
     table = read_block_table(folder(run) / "memory_block.csv")

@@ -182,6 +182,7 @@ def test_a_log_of_several_ranks_cut_off_after_any_line(tmp_path: Path) -> None:
         assert against(tmp_path, CONFIG, text + prefixed("loss: 3.1\n")).verdict is not LogVerdict.UNREADABLE
 
 
+@pytest.mark.slow
 def test_every_changed_number(tmp_path: Path) -> None:
     """Any changed digit in a line about layers makes a difference."""
     lines = lines_of(CONFIG)

@@ -81,6 +81,7 @@ def describe_layers(lists: SappLists) -> list[tuple[int, int, bool, bool]]:
     return found
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("text", [CORE, LEGACY])
 def test_the_framework_reads_what_was_meant(text: str, seed: int) -> None:

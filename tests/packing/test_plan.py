@@ -146,6 +146,7 @@ class TestValid:
         assert (first.address == slow.address).all()
         assert not first.late
 
+    @pytest.mark.slow
     def test_the_processor_clock_ends_it_where_the_machine_is_too_slow(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "process_time", itertools.count().__next__)  # a second for each look
         result = plan_addresses(problem(cut(1500, 400, 1_000_000, 5)), _Slow(compiled()), 5.0)

@@ -116,6 +116,7 @@ def test_what_is_kept_is_kept() -> None:
     assert list_layouts(SPACE._replace(keep={"tp": 3})).found == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [131_072, 65_536])
 def test_too_many_are_refused_at_once(devices: int) -> None:
     huge = NOW._replace(data=devices // 8, micro_batches=2**20)
@@ -153,6 +154,7 @@ def test_the_integer_search_and_the_other_one_allow_the_same_cells() -> None:
             assert possible == is_allowed(costs, np.array(counts).reshape(1, 2, 3))[0], counts
 
 
+@pytest.mark.drawn(15)
 @pytest.mark.parametrize("seed", range(60))
 def test_chains_in_c_have_the_times_and_the_excess_of_their_plans(seed: int) -> None:
     table = random_table(seed)

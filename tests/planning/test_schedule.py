@@ -185,6 +185,7 @@ def outdone(one: Moment, others: set[Moment]) -> bool:
     )
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("schedule", [Schedule.INTERLEAVED, Schedule.INTERLEAVED_LESS_MEMORY])
 @pytest.mark.parametrize(("stages", "chunks"), SHAPES[1:])
 def test_few_micro_batches_hold_as_much_next_to_all_that_is_still_to_come(

@@ -50,6 +50,7 @@ def test_calls_of_empty_cache_are_found() -> None:
     assert len(infer_settings(real, pool).work.releases) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 9])
 def test_a_call_of_empty_cache_is_found_before_and_after_what_is_freed_around_it(after: int) -> None:
     """Some blocks are freed between two requests: those freed after the call stay in the pool, those before are released."""
@@ -115,6 +116,7 @@ def test_units_that_a_device_puts_anywhere_are_compared_one_by_one() -> None:
     assert found.mismatches == Mismatches(0, 0, 0)
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 30, 32])
 def test_sizes_that_people_write_are_found_where_addresses_show_nothing(size: int) -> None:
     small = [Request(GIB // 2 - 512, number, 100) for number in range(2 * size)]  # the first unit; no whole pages

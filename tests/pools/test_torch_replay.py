@@ -47,6 +47,7 @@ def test_a_recording_from_the_start_is_replayed_exactly(
     assert found.used[-1] == program.pool.state.used
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("settings", [*SETTINGS[:4], TorchSettings(max_split=4 * MIB)])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_recording_that_begins_in_the_middle(settings: TorchSettings, seed: int, tmp_path: Path) -> None:

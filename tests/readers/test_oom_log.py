@@ -188,6 +188,7 @@ def test_what_people_pasted(tmp_path: Path, name: str) -> None:
             assert amount == pytest.approx(size, abs=min(_ROUNDED, size / 5)), what
 
 
+@pytest.mark.slow
 def test_another_error_is_looked_for_at_the_end_of_a_long_log(tmp_path: Path) -> None:
     raised = 'Traceback (most recent call last):\n  File "/job/train.py", line 3, in <module>\n    {0}()\n{0}: no such layer\n'
     text = raised.format("KeyError") + "a line of nothing\n" * 300_000 + raised.format("ValueError")
@@ -619,12 +620,14 @@ def test_a_packed_log_that_is_cut_or_damaged_is_an_error(tmp_path: Path) -> None
     assert read_memory_failures([path]).first.short_bytes == 3 * GIB // 4
 
 
+@pytest.mark.slow
 def test_a_line_of_a_megabyte_takes_no_time(tmp_path: Path) -> None:
     began = time.process_time()
     assert first(tmp_path, "rtMalloc fail alloc " * 50_000 + SHORT).short_bytes == 3 * GIB // 4
     assert time.process_time() - began < 5
 
 
+@pytest.mark.slow
 def test_the_same_without_polars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = ("x" * 99 + "\n") * 20000 + FRAME + SHORT + "\n"
     expected = read(tmp_path, text)

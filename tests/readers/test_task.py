@@ -20,6 +20,7 @@ def read(tmp_path: Path, text: str) -> Tasks:
     return read_tasks(path)
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("run", [*SMALL_RUNS, *LARGE_RUNS])
 def test_real_files(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder(run) / "task.csv"

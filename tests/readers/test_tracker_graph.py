@@ -66,6 +66,7 @@ def test_damaged_operators_are_refused_with_their_line(tmp_path: Path, text: str
     assert all(render(graph.dropped[0].reason, language) for language in Language)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("run", ["asc2", "asc_gO0", "asc_dp8/rank_3", "gpt", "mindformers_qwen3_tiny_dp2tp2pp2/rank_4"])
 def test_real_files_fit_their_blocks(run: str) -> None:
     place = folder(run)

@@ -341,6 +341,7 @@ def test_steps_of_several_lines_in_a_long_log(tmp_path: Path) -> None:
     assert {*steps.norm} == {1.5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["iter {}: loss {:.3f}, time {:.2f}ms, mfu 40.00%\n", "step: {}, loss: {:.3f}, step time: {:.2f} ms\n"]
 )

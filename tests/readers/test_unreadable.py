@@ -90,6 +90,7 @@ def test_a_packed_snapshot_is_one(tmp_path: Path) -> None:
     assert not is_snapshot(path)
 
 
+@pytest.mark.slow
 def test_a_packed_pickle_may_not_unpack_to_gigabytes(tmp_path: Path) -> None:
     """30 million empty mappings in 30 kB would take 2 GB; real snapshots unpack to at most 20 times their size."""
     path = tmp_path / "small.pickle.gz"

@@ -146,6 +146,7 @@ EVERYTHING = [pytest.param(case.config, case.devices, id=name) for name, case in
 ]
 
 
+@pytest.mark.drawn(7)
 @pytest.mark.parametrize(("config", "devices"), EVERYTHING)
 def test_all_stages_together_have_all_layers(config: dict[str, Any], devices: int | None) -> None:
     first = prepared(config, devices)

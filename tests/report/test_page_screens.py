@@ -47,6 +47,7 @@ _COLOUR = re.compile(r"\033\[[0-9;]*m")
 _UNIT = re.compile(r"\d\n *(?:[KMG]iB|ms|s|%|TFLOP/s|tokens?|steps?|ranks?|NPUs?|layers?|个|步|层|卡)\b")
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("terminal", [(80, "en"), (140, "en"), (80, "zh"), (140, "zh")], ids=str)
 @pytest.mark.parametrize(("command", "lines"), COMMANDS, ids=lambda value: value[0] if isinstance(value, list) else "")
 def test_a_screen_is_short_and_as_wide_as_the_terminal(

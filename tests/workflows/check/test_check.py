@@ -437,6 +437,7 @@ def with_change(file: Path, overview: Overview) -> Path:
 
 
 class TestChange:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("template", "edits", "size", "names"),
         [
@@ -755,6 +756,7 @@ class TestBase:
         assert result["key"] is None
         assert result["line"]
 
+    @pytest.mark.slow
     def test_a_number_of_layers_and_the_list_that_places_them_are_one_change(
         self, screen: Screen, repository: Path
     ) -> None:
@@ -1069,6 +1071,7 @@ class TestScript:
         why = None if estimated else msg("check.script.not-training", program=program)
         assert seen.no_estimate_because == why
 
+    @pytest.mark.slow
     def test_beyond_all_bounds(self, tmp_path: Path) -> None:
         words = "--global-batch-size 1000000000000000000 --num-layers 10000 --num-layers-per-virtual-pipeline-stage 1"
         seen = _check_pair(tmp_path, words, 4)
