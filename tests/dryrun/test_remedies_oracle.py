@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.dryrun import layers_program
 from tests.dryrun.commands import ms_tune
 from tests.dryrun.machine import needs_mindformers, needs_mindspore
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).with_name("layers_program.py")  # imports MindSpore
 more = pytest.mark.more
 
 NETS = [
@@ -34,7 +34,7 @@ NETS = [
 
 def memory(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the memory report of a run of the small network with these settings."""
-    program = [sys.executable, layers_program.__file__, json.dumps(settings)]
+    program = [sys.executable, str(PROGRAM), json.dumps(settings)]
     run = ["dryrun", "--run-dir", f"run_{settings.get('remedy')}", "--", *program]
     subprocess.run([sys.executable, "-m", "ms_tune", *run], cwd=folder, check=False, capture_output=True)
     return ms_tune(folder, "memory", run[2], "--json")

@@ -13,13 +13,13 @@ import pytest
 from ms_tune.dryrun.cann_sim.environment import find_mindspore, prepare_cann
 from ms_tune.dryrun.environment import simulation_environment
 from ms_tune.memory.what_if import WhatIfRequest, replay_run
-from tests.dryrun import streams_program
 from tests.dryrun.machine import needs_mindspore
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]
 CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "12"))
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "100"))
 WORLD = 8
+PROGRAM = Path(__file__).with_name("streams_program.py")  # imports MindSpore
 
 
 @pytest.mark.parametrize("blocking", [True, pytest.param(False, marks=pytest.mark.more)])
@@ -29,7 +29,7 @@ def test_memory_and_what_if_agree_with_what_random_programs_used(tmp_path: Path,
     if not blocking:
         del environment["MS_DEV_LAUNCH_BLOCKING"]
     seeds = [str(seed) for seed in range(SEED, SEED + CASES)]
-    subprocess.run([sys.executable, streams_program.__file__, *seeds], cwd=tmp_path, env=environment, check=True)
+    subprocess.run([sys.executable, str(PROGRAM), *seeds], cwd=tmp_path, env=environment, check=True)
     derived = 0
     for seed in seeds:
         said = json.loads((tmp_path / seed / "said.json").read_text("utf-8"))
