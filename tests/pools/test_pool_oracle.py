@@ -20,10 +20,10 @@ from ms_tune.pools.workload import split_by_pool
 from ms_tune.readers.tracker_tables import read_block_table
 from ms_tune.units import GIB
 from tests.dryrun.machine import needs_mindspore
-from tests.pools import replay_program
 from tests.readers.samples import LARGEST_RUN, folder
 
 pytestmark = [pytest.mark.mindspore, needs_mindspore]
+PROGRAM = Path(__file__).with_name("replay_program.py")  # imports MindSpore
 # init_size and increase_size in GiB; None where set_memory is not called
 SIZES: list[tuple[float, float] | None] = [
     None,
@@ -45,7 +45,7 @@ def drive_pool(place: Path, jobs: list[Job]) -> tuple[list[list[int]], str]:
     """Return the bytes used and reserved by MindSpore's pool in every job, and what MindSpore says."""
     (place / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
     environment = simulation_environment(os.environ, prepare_cann(find_mindspore(), lambda _: None), 0, 1)
-    command = [sys.executable, replay_program.__file__, "jobs.json"]
+    command = [sys.executable, str(PROGRAM), "jobs.json"]
     output = subprocess.check_output(command, cwd=place, env=environment, text=True, stderr=subprocess.STDOUT)
     said = [line.split()[1:] for line in output.splitlines() if line.startswith("peaks")]
     return [[int(number) for number in numbers] for numbers in said], output
