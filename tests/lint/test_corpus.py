@@ -51,6 +51,7 @@ def findings(text: str, version: str, name: str = "a.yaml") -> list[tuple[str, s
     return [(one.id, one.severity.value, one.message.say(Language.EN)) for one in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", wheels.RELEASES)
 def test_errors_in_released_configs_are_real(version: str) -> None:
     errors = set()

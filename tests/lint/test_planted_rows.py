@@ -85,6 +85,7 @@ def reported(text: str, place: str) -> bool:
     return any(one.location.line == marked[0] for one in lint_python(parse_python(program, Path("train.py"))))
 
 
+@pytest.mark.slow
 def test_scripts_are_refused_and_their_bases_are_not() -> None:
     missed = [row for row in ROWS["scripts"] if not errors_of(row, row["release"])]
     assert len(missed) <= (1 - LEAST["scripts"]) * len(ROWS["scripts"]), missed

@@ -65,6 +65,7 @@ def test_the_stretches_of_addresses_are_the_footprint_at_every_tenth_of_the_trac
         assert found.free_bytes == rank.curve.footprint[last] - rank.curve.bytes_at(tick)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("run", "rows"),
     [("asc_gO0", 70), ("asc_dp8/rank_3", 88), ("gpt", 192), ("asc_comm/rank_3", 3), ("llama7b_pynative", 9126)],
@@ -111,6 +112,7 @@ def test_steps(run: str, steps: int, evidence: StepEvidence) -> None:
     assert list(found.ends) == sorted(set(found.ends))
 
 
+@pytest.mark.slow
 def test_qwen3_against_theory() -> None:
     rank = rank_of(QWEN_8B)
     assert {content.value: round(size / MIB, 1) for content, size in rank.peak.contents.items()} == {
@@ -135,6 +137,7 @@ def test_qwen3_against_theory() -> None:
     assert rank.theory.gradients_ratio == pytest.approx(1, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_tensors_and_padding() -> None:
     rank = rank_of(QWEN_TINY)
     split = next(holder for holder in rank.peak.holders if holder.operator == "SplitWithSize")

@@ -89,6 +89,7 @@ def test_a_dry_run_is_placed_and_planned(capsys: CAPTURE) -> None:
     assert "recorded" not in found["reserved_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REAL.is_dir(), reason="data of another project, not on this machine")
 @pytest.mark.parametrize("path", sorted(REAL.iterdir()) if REAL.is_dir() else [], ids=lambda path: path.stem)
 def test_recorded_runs(path: Path) -> None:

@@ -66,6 +66,7 @@ def plan(folder: Path, **how: object) -> Path:
     return folder / "plan.json"
 
 
+@pytest.mark.slow
 def test_a_line_after_each_iteration(tmp_path: Path) -> None:
     done = run(STEPS, tmp_path, "--every", "2", RANK="3")
     peaks = "allocated peak 3.000 GiB, reserved peak 4.000 GiB, utilisation 75.0%"
@@ -73,6 +74,7 @@ def test_a_line_after_each_iteration(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_the_command_keeps_its_code_words_and_environment(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "sitecustomize.py").write_text("import os; os.environ['MINE'] = '1'", encoding="utf-8")
@@ -83,6 +85,7 @@ def test_the_command_keeps_its_code_words_and_environment(tmp_path: Path) -> Non
     assert (done.stdout, done.stderr, done.returncode) == ("['--record', 'x', '-q'] 1 1\n", "", 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "why"),
     [
@@ -102,6 +105,7 @@ def test_a_snapshot_is_written_once(end: str, why: str, tmp_path: Path) -> None:
     assert "rank_1.pickle" in again.stderr
 
 
+@pytest.mark.slow
 def test_two_ranks_follow_a_plan(tmp_path: Path) -> None:
     path = plan(tmp_path)
     height = json.loads(path.read_text(encoding="utf-8"))["height_bytes"]
@@ -113,6 +117,7 @@ def test_two_ranks_follow_a_plan(tmp_path: Path) -> None:
         assert len(re.findall(f"rank {rank} device 0 iteration .* utilisation 100.0%", done.stderr)) == 6
 
 
+@pytest.mark.slow
 def test_a_plan_of_another_shape_or_device_leaves_the_training_running(tmp_path: Path) -> None:
     other = run(PLANNED.replace("300 <<", "500 <<"), tmp_path, "--plan", plan(tmp_path))
     assert other.returncode == 0

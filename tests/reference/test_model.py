@@ -100,6 +100,7 @@ def test_a_group_is_the_same_for_all_its_members(job: tuple[TrainingConfig, int]
         assert (groups.shards, groups.expert_shards) == (groups.data, groups.expert_data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "phase"),
     [

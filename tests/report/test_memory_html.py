@@ -74,6 +74,7 @@ def test_the_page_does_not_show_where_its_trace_lay() -> None:
     assert not is_told  # of texts of megabytes pytest would show a difference
 
 
+@pytest.mark.slow
 def test_texts_are_there_in_both_languages() -> None:
     data = data_of(
         report_html(report_of(QWEN_TINY), compare_reports(report_of(QWEN_TINY), report_of(QWEN_TINY)), Language.ZH)
@@ -132,6 +133,7 @@ def test_of_very_many_blocks_those_at_the_peak_stay(monkeypatch: pytest.MonkeyPa
     assert size[alive].sum() == rank.curve.peak_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [LLAMA, QWEN_8B])
 def test_thinned_curves_keep_their_extremes(run: str) -> None:
     rank = rank_of(run)
