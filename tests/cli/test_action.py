@@ -56,6 +56,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BASH is None, reason="the action runs in bash")
 @pytest.mark.parametrize("paths", ["one two", "one\ntwo\n"])
 def test_the_action_annotates_the_lines_of_every_path(folder: Path, paths: str) -> None:
@@ -67,6 +68,7 @@ def test_the_action_annotates_the_lines_of_every_path(folder: Path, paths: str) 
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BASH is None, reason="the action runs in bash")
 def test_the_action_writes_sarif_where_there_is_no_folder_yet(folder: Path) -> None:
     done = run_action(folder, sarif="results/ms-tune.sarif", arguments="--exit-zero --ignore MST310", paths="one")

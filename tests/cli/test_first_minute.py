@@ -64,6 +64,7 @@ def test_a_huge_folder_is_read_in_part(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(read) < 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_demo_leads_from_a_config_that_does_not_fit_to_one_that_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], language: str

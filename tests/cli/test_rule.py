@@ -78,6 +78,7 @@ def test_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(run(capsys, "MST102", "--json")[1])["rules"] == [entry]
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

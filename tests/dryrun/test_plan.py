@@ -252,6 +252,7 @@ def test_micro_batches_in_flight_follow_from_the_stage(stage: int, flying: int) 
     assert run(few, stage=stage).in_flight == (1,)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("scheduler", "micro_batches", "less", "held"),
     [

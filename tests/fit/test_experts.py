@@ -154,6 +154,7 @@ def test_a_stage_of_which_half_is_recomputed(runs: dict[str, Any], most: float, 
     assert abs(costs.peak_bytes(costs.state_of(halves)[None])[0, run.stage] / run.peak - 1) < most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", SMALL["whole"], ids=lambda one: f"stage {one['stage']}, full {one['full']}")
 def test_stages_of_plans_that_were_run(small: PlannedJob, whole: dict[str, Any]) -> None:
     """Counting memory that remains until the chunk's next pass as bytes of the first chunk's layers made the table up to 3.4 % too high."""

@@ -88,6 +88,7 @@ CHECKLISTS = [
 ]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("path", CHECKLISTS, ids=lambda path: path.stem)
 def test_checks_that_are_kept_are_those_of_the_file(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,7 @@ def test_stretched_positions() -> None:
 
 
 # ``LayerSetting`` refuses these offsets; the class has 32 layers, that of ChatGLM 28.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "refused"),
     [

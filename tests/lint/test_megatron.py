@@ -234,6 +234,7 @@ def test_a_refusal_of_a_network_that_is_not_known_is_reported_without_a_fix(tmp_
     assert "MST001" not in left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", [one for one in built_in(Dialect.MEGATRON) if one.fixes], ids=lambda check: check.id)
 def test_the_fix_of_a_check_mends_its_bad_example(check: Check, tmp_path: Path) -> None:
     path = tmp_path / "pretrain.sh"

@@ -248,6 +248,7 @@ class TestParts:
 
     STATIC = (TEMPLATES / "mindformers" / "qwen3_32b.yaml").read_text("utf-8")
 
+    @pytest.mark.drawn(3)
     @pytest.mark.parametrize(
         ("was", "now", "memory", "what"),
         [

@@ -220,6 +220,7 @@ class TestPosting:
         assert "secret" not in done.stdout + done.stderr
         return done.stderr
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", PLACES)
     def test_one_comment_is_posted_and_then_replaced(
         self, name: str, tmp_path: Path, serve: Callable[..., Service]
@@ -232,6 +233,7 @@ class TestPosting:
         changes = [f"{method} {path}" for method, path in service.calls if method != "GET"]
         assert changes == [f"POST {PLACES[name][0]}", PLACES[name][1]]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", PLACES)
     def test_without_the_right_to_comment_the_job_goes_on(
         self, name: str, tmp_path: Path, serve: Callable[..., Service]

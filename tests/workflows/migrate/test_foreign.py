@@ -145,6 +145,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_every_layer_of_a_script_does_what_it_did(change: str, tmp_path: Path) -> None:
     found = migrated_script(tmp_path, SCRIPT.replace(CHANGES[0], change))

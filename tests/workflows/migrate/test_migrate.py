@@ -129,6 +129,7 @@ def test_every_comment_is_in_the_new_file() -> None:
     assert new.count("# how it is trained") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["\r", "\r\n", "\x85", "\u2028", "\u2029"])
 def test_a_comment_ends_with_its_line(end: str) -> None:
     """All of YAML's line ends end a comment: the text after it is not part of it, and not copied."""
@@ -203,6 +204,7 @@ def test_lists_by_pattern_are_translated() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lists", "changes", "asked"),
     [

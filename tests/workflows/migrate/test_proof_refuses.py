@@ -33,6 +33,7 @@ def refused(draft: MigrationDraft, text: str) -> set[str]:
     return {one.name for one in prove(draft, text) if one.holds is False} - {"loads"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "value", "parts"),
     [
