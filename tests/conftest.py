@@ -48,8 +48,9 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Start garbage collection for objects that tests create."""
+    """Start garbage collection for objects that tests create: seldom, as trees of sources and configs are large and have no cycles."""
     gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
     gc.enable()
 
 
