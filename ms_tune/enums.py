@@ -71,6 +71,15 @@ class ChangeKind(str, Enum):
     ADD_KEY = "add-key"
 
 
+class BlockKind(str, Enum):
+    """A coarse kind of memory, for comparing two programs that categorise differently; the values are the names in JSON."""
+
+    KEPT = "kept"  # weights and optimizer state: float32 master weights count as either, depending on the program
+    GRADIENTS = "gradients"
+    PASSING = "passing"  # needed only for a time by the forward or backward pass
+    OTHER = "other"
+
+
 class SizeOrigin(str, Enum):
     """The origin of the sizes of a job's model, in the order in which they are searched."""
 

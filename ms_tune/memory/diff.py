@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from ms_tune.enums import MemoryCategory
+from ms_tune.enums import BlockKind, MemoryCategory
 from ms_tune.footprint.breakdown import Holder
 from ms_tune.footprint.category import CONTENTS
+from ms_tune.footprint.layers import find_location, find_operator
 from ms_tune.footprint.result import MemoryReport, RankReport
+from ms_tune.readers.scopes import mask_layer_number
 from ms_tune.records import Record
 
 
@@ -83,3 +87,91 @@ def compare_ranks(before: RankReport, after: RankReport) -> RankComparison:
 
 def _index_holders(rank: RankReport) -> dict[tuple[str, str, MemoryCategory], Holder]:
     return {(holder.operator, holder.where, holder.category): holder for holder in rank.peak.holders}
+
+
+_KINDS = {
+    MemoryCategory.WEIGHTS: BlockKind.KEPT,
+    MemoryCategory.OPTIMIZER_STATE: BlockKind.KEPT,
+    MemoryCategory.GRADIENTS: BlockKind.GRADIENTS,
+    MemoryCategory.ACTIVATIONS: BlockKind.PASSING,
+    MemoryCategory.TEMPORARIES: BlockKind.PASSING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Surplus:
+    """Blocks at one run's peak without a counterpart of the same kind and size in the other run."""
+
+    kind: BlockKind  # the kind of their data
+    in_new: bool  # whether they are in the second run
+    operator: str  # their operator; for parameters the parameter's name with the layer number masked
+    location: str  # their line or scope; empty if unknown
+    bytes: int  # total size
+    count: int  # number of blocks
+
+    @property
+    def signed_bytes(self) -> int:
+        """Return their effect on the second run's peak; negative for blocks of the first run."""
+        return self.bytes if self.in_new else -self.bytes
+
+
+class _Block(Record):
+    kind: BlockKind
+    size: int
+    operator: str
+    location: str
+
+    @property
+    def partner_key(self) -> str:
+        return ".".join(self.operator.split(".")[-2:])
+
+
+def find_surpluses(old: RankReport, new: RankReport) -> tuple[Surplus, ...]:
+    """Return the blocks of each of two runs of one model, at its own peak, without a counterpart in the other run.
+
+    They are ordered by kind, then by size. Two programs for one model, such as a static graph and a dynamic one, share
+    neither operators nor places, by which :func:`compare_reports` matches blocks, but they share sizes: a weight, a
+    gradient or an activation has the same number of bytes in both if it has the same format. So blocks of one kind and
+    size cancel each other out, and the rest is reported by operator and place.
+
+    Their signed bytes add up to the difference of the peaks. Of several blocks of one size, those of the same parameter
+    (by the last two parts of its name) or operator cancel first.
+    """
+    left = defaultdict(list)
+    for is_new, report in ((False, old), (True, new)):
+        for block in _blocks_at_peak(report):
+            left[block.kind, block.size].append((is_new, block))
+    found: Counter[tuple[BlockKind, bool, str, str]] = Counter()
+    counts: Counter[tuple[BlockKind, bool, str, str]] = Counter()
+    for members in left.values():
+        olds = [block for is_new, block in members if not is_new]
+        news = [block for is_new, block in members if is_new]
+        in_new = len(news) > len(olds)
+        more, fewer = (news, olds) if in_new else (olds, news)
+        for block in _drop_partners(more, fewer):
+            key = (block.kind, in_new, block.operator, block.location)
+            found[key] += block.size
+            counts[key] += 1
+    rows = [Surplus(*key, size, counts[key]) for key, size in found.items()]
+    order = tuple(BlockKind)
+    return tuple(sorted(rows, key=lambda one: (order.index(one.kind), -one.bytes, one.operator, one.location)))
+
+
+def _blocks_at_peak(report: RankReport) -> Iterable[_Block]:
+    table, contents = report.table, report.contents
+    for row in report.peak.rows.tolist():
+        kind = _KINDS.get(CONTENTS[contents.codes[row]], BlockKind.OTHER)
+        name = contents.names.get(row)
+        operator = find_operator(table, row) if name is None else mask_layer_number(name)
+        yield _Block(kind, int(table.size[row]), operator, find_location(table, row))
+
+
+def _drop_partners(more: list[_Block], fewer: list[_Block]) -> list[_Block]:
+    partners = Counter(block.partner_key for block in fewer)
+    alone, excess = [], len(more) - len(fewer)
+    for block in more:
+        if partners[block.partner_key]:
+            partners[block.partner_key] -= 1
+        else:
+            alone.append(block)
+    return alone[len(alone) - excess :]

@@ -1,4 +1,4 @@
-"""Show a migration: the result for each key, and the proof."""
+"""Show a migration: the result for each key, the proof, and the memory of both configs side by side."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ms_tune.encode import record_json
+from ms_tune.enums import BlockKind
 from ms_tune.report.console import Console, pad, terminal_width, text_width
+from ms_tune.units import MIB
 from ms_tune.workflows.migrate.result import Fate, KeyFate, Migration
+
+if TYPE_CHECKING:
+    from ms_tune.memory.diff import Surplus
+    from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageMemory
 
 _COLOURS = {Fate.TRANSLATED: "green", Fate.DEFAULT: "dim", Fate.NONE: "yellow", Fate.ASK: "red"}
 _MARKS = {True: ("holds", "green"), False: ("fails", "red"), None: ("unknown", "yellow")}
@@ -125,10 +132,117 @@ def write_diff(found: Migration, name: Path | None, console: Console) -> None:
         console.write_raw(line)  # unchanged, for `patch`
 
 
+_WIDTH = 14
+_COLUMNS = ("old", "new", "difference")
+_SIDES = {False: "old", True: "new"}
+_SHOWN = 0.005  # share of the larger peak; smaller differences are summed up
+_MOST = 6  # locations per category
+_LEAST = MIB // 20  # smallest size that is not shown as 0.0
+
+
+def write_memory(sides: BothSides, console: Console, *, verbose: bool) -> None:
+    """Write each stage's memory by category and the assumptions; ``verbose`` adds the causes of the difference."""
+    console.write_section("migrate.memory")
+    for one in sides.stages:
+        _show_stage(one, console, unproved=bool(sides.unproved))
+        if verbose and one.explained is not None:
+            _show_reasons(one.explained, console)
+        elif verbose:
+            console.write_text("migrate.memory.not-explained")
+    console.write("")
+    for name in ("weights", "gradients", "passing") if verbose else ():
+        console.write_text(f"migrate.memory.why.{name}")
+    for name, limits in (("unproved", sides.unproved), ("limits", sides.limits)):
+        if limits:
+            console.write_text(f"migrate.memory.{name}")
+        console.write_lines(limits, "  - ")
+
+
+def _show_stage(one: StageMemory, console: Console, *, unproved: bool) -> None:
+    mark = console.text("migrate.memory.mark") if unproved else ""
+    titles = (console.text(f"migrate.memory.column.{name}") for name in _COLUMNS)
+    console.write("")
+    stage = pad(console.text("migrate.memory.stage", stage=one.stage), 24)
+    console.write(f"{stage}{''.join(pad(title, _WIDTH, right=True) for title in titles)}")
+    _show_row(console.text("migrate.memory.peak"), one.old_peak, one.new_peak, console, mark)
+    for name in dict.fromkeys((*one.old, *one.new)):
+        old, new = one.old.get(name, 0), one.new.get(name, 0)
+        if max(old, new) >= _LEAST:
+            _show_row(console.text(f"memory.content.{name}"), old, new, console, mark)
+    if one.same is None:
+        console.write(f"  {console.text('migrate.memory.not-told')}")
+    else:
+        _show_row(console.text("migrate.memory.same"), *one.same, console)
+
+
+def _show_row(name: str, old: int, new: int, console: Console, mark: str = "") -> None:
+    figures = "".join(f"{size / MIB:>{_WIDTH},.1f}" for size in (old, new))
+    console.write(f"  {pad(name, 22)}{figures}{_signed_mib(new - old):>{_WIDTH}}  {mark}".rstrip())
+
+
+def _signed_mib(size: int) -> str:
+    # MiB with a sign; zero is +0.0, never -0.0.
+    text = f"{size / MIB:+,.1f}"
+    return "+0.0" if text == "-0.0" else text
+
+
+def _show_reasons(found: DifferenceReason, console: Console) -> None:
+    # Memory that only one side has, by category; lines add up to the category's sum, sums to the difference.
+    old, new = found.peaks
+    console.write(
+        "  "
+        + console.text(
+            "migrate.memory.explained",
+            layers=found.layers,
+            difference=_signed_mib(new - old),
+            old=_phase_text(found, 0, console),
+            new=_phase_text(found, 1, console),
+        )
+    )
+    least = int(_SHOWN * max(found.peaks))
+    for kind in BlockKind:
+        rows = [one for one in found.more if one.kind is kind]
+        if any(one.bytes >= _LEAST for one in rows):
+            console.write(
+                f"    {pad(console.text(f'migrate.memory.kind.{kind.value}'), 44)}{_signed_mib(sum(one.signed_bytes for one in rows)):>12}"
+            )
+            _show_surplus(rows, least, console)
+    if found.each_layer is not None:
+        figures = [f"{size / MIB:,.1f}" for size in found.each_layer]
+        console.write("  " + console.text("migrate.memory.each-layer", old=figures[0], new=figures[1]))
+
+
+def _phase_text(found: DifferenceReason, side: int, console: Console) -> str:
+    return console.text(f"memory.phase.{found.phases[side] or 'unknown'}")
+
+
+def _show_surplus(rows: list[Surplus], least: int, console: Console) -> None:
+    shown = [one for one in rows if one.bytes >= least][:_MOST]
+    for one in shown:
+        place = "" if one.location == one.operator else _shorten_place(one.location)
+        _show_line(_SIDES[one.in_new], one.count, one.signed_bytes, f"{one.operator} {place}".rstrip(), console)
+    for in_new in (False, True):
+        rest = [one for one in rows if one not in shown and one.in_new is in_new]
+        size = sum(one.signed_bytes for one in rest)
+        if abs(size) >= _LEAST:
+            text = console.text("migrate.memory.smaller", places=len(rest))
+            _show_line(_SIDES[in_new], sum(one.count for one in rest), size, text, console)
+
+
+def _show_line(side: str, count: int, size: int, text: str, console: Console) -> None:
+    name = console.text(f"migrate.memory.column.{side}")
+    console.write_raw(f"      {pad(name, 9)}{count:>5} x {_signed_mib(size):>12}  {text}")
+
+
+def _shorten_place(where: str) -> str:
+    parts = where.split("/")
+    return "/".join(parts[-2:]) if ":" not in parts[-1] else parts[-1]
+
+
 _VERSION = 1
 
 
-def migration_json(found: Migration) -> dict[str, object]:
+def migration_json(found: Migration, sides: BothSides | None) -> dict[str, object]:
     """Return the JSON object, documented in ``docs/migrate.md``."""
     return {
         "version": _VERSION,
@@ -149,6 +263,41 @@ def migration_json(found: Migration) -> dict[str, object]:
         ],
         "added": [{"to": ".".join(one.to), **record_json(one, "value", "why")} for one in found.added],
         "proof": [{"part": one.name, **record_json(one, "holds", "detail")} for one in found.proof],
+        "memory": sides
+        and {
+            "stages": [
+                {
+                    "stage": one.stage,
+                    "old_peak_bytes": one.old_peak,
+                    "new_peak_bytes": one.new_peak,
+                    "old_categories_at_peak": one.old,
+                    "new_categories_at_peak": one.new,
+                    "weights_and_optimizer_by_theory": one.same,
+                    "explained": one.explained and _explanation_json(one.explained),
+                }
+                for one in sides.stages
+            ],
+            **record_json(sides, "limits", "unproved"),
+        },
+    }
+
+
+def _explanation_json(found: DifferenceReason) -> dict[str, object]:
+    return {
+        "layers": found.layers,
+        "old_peak_bytes": found.peaks[0],
+        "new_peak_bytes": found.peaks[1],
+        "old_phase": found.phases[0],
+        "new_phase": found.phases[1],
+        "bytes_of_each_further_layer": found.each_layer,
+        "differences": [
+            {
+                "side": _SIDES[one.in_new],
+                "where": one.location,
+                **record_json(one, "kind", "operator", "bytes", "count"),
+            }
+            for one in found.more
+        ],
     }
 
 

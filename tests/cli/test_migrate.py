@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from ms_tune.cli.main import main
+from ms_tune.dryrun.request import DryrunRequest, StageChoice
+from ms_tune.enums import BlockKind
+from ms_tune.memory.diff import Surplus
+from ms_tune.text import msg
+from ms_tune.units import MIB
+from ms_tune.workflows.migrate import memory
+from ms_tune.workflows.migrate.memory import BothSides, DifferenceReason, StageMemory
 from tests.workflows.migrate.test_migrate import SOURCE
+
+if TYPE_CHECKING:
+    from ms_tune.workflows.migrate.result import Migration
 
 
 @pytest.fixture
@@ -73,8 +85,91 @@ def test_mistakes(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(config, "--to", "megatron")) == 2
     assert main(command(config, "--to", "mindformers-pynative@9.9")) == 2
     assert main(["migrate", str(config.with_name("none.yaml"))]) == 2
-    assert main(command(config, "--dryrun")) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("language", "mark"), [("en", "unproved"), ("zh", "未证明")])
+def test_memory_side_by_side_and_what_is_not_proved_of_it(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: str, mark: str
+) -> None:
+    asked, unproved = [], [msg("reference.standing.pipeline", stages=8)]
+
+    def simulated(found: Migration, request: DryrunRequest, observer: object) -> BothSides:
+        asked.append((found.refused, request.stages, observer is not None))
+        one = StageMemory(0, 3 * MIB, 5 * MIB, {"weights": 2 * MIB}, {"weights": MIB}, (MIB, MIB))
+        return BothSides((one,), (msg("pynative.not-started", missing="x"),), tuple(unproved))
+
+    monkeypatch.setattr(memory, "simulate_both", simulated)
+    monkeypatch.setenv("COLUMNS", "80")
+    for marks in ([mark], []):
+        assert main(command(config, "--dryrun", "--stages", "0,1", "--lang", language)) == 0
+        out = capsys.readouterr().out
+        rows = [line.split() for line in out.splitlines() if "+2.0" in line or "-1.0" in line]
+        assert [row[1 - 4 - len(marks) :] for row in rows] == [
+            ["3.0", "5.0", "+2.0", *marks],
+            ["2.0", "1.0", "-1.0", *marks],
+        ]
+        assert ("HyperParallel 1.0" in " ".join(out.split())) is (mark in out) is bool(marks)
+        assert main(command(config, "--dryrun", "--json")) == 0
+        result = json.loads(capsys.readouterr().out)["memory"]
+        (stage,) = result["stages"]
+        assert (stage["old_peak_bytes"], stage["weights_and_optimizer_by_theory"]) == (3 * MIB, [MIB, MIB])
+        assert len(result["unproved"]) == len(marks)
+        unproved.clear()
+    assert [one[1:] for one in asked] == [((0, 1), True), (StageChoice.ALL, True)] * 2
+    assert main(command(config, "--dryrun", "--stages", "x")) == 2
+
+
+def explained(*more: Surplus) -> DifferenceReason:
+    return DifferenceReason(2, (100 * MIB, 130 * MIB), ("forward", None), more, (10 * MIB, 12 * MIB))
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ("en", ("+30.0 MiB (static: forward, dynamic: unknown)", "from 2 places", "adds 10.0 MiB")),
+        ("zh", ("+30.0 MiB（静态图：前向，动态图：未知）", "来自 2 处", "增加 10.0 MiB")),
+    ],
+)
+def test_the_difference_is_explained(
+    config: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    language: str,
+    words: tuple[str, ...],
+) -> None:
+    more = (
+        Surplus(BlockKind.KEPT, in_new=True, operator="fc.w", location="fc.w", bytes=20 * MIB, count=4),
+        Surplus(BlockKind.PASSING, in_new=True, operator="Dense", location="x/linear.py:67", bytes=30 * MIB, count=3),
+        Surplus(BlockKind.PASSING, in_new=False, operator="Cast", location="a/b-B/c-C", bytes=19 * MIB, count=2),
+        Surplus(BlockKind.PASSING, in_new=False, operator="Mul", location="a", bytes=MIB // 2, count=1),
+        Surplus(BlockKind.PASSING, in_new=False, operator="Add", location="a", bytes=MIB // 2, count=1),
+        Surplus(BlockKind.OTHER, in_new=True, operator="Add", location="a", bytes=7, count=1),
+    )
+
+    def simulated(*_found: object, **_asked: object) -> BothSides:
+        rows = ({"weights": 0, "gradients": 1}, {"weights": 7, "gradients": 0})
+        return BothSides((StageMemory(0, 300 * MIB, 330 * MIB, *rows, None, explained(*more)),), ())
+
+    monkeypatch.setattr(memory, "simulate_both", simulated)
+    assert main(command(config, "--dryrun", "--lang", language, "-v")) == 0
+    out = capsys.readouterr().out
+    assert all(one in " ".join(out.split()) for one in (*words, "fc.w", "3 x +30.0 Dense linear.py:67", "Cast b-B/c-C"))
+    assert "-0.0" not in out  # and no line for a size of zero
+    untold = "expected memory not compared" if language == "en" else "理论值未作比较"
+    assert untold in out
+    sums = [line.split()[-1] for line in out.splitlines() if re.match(r" {4}[^ ].*[+-]\d+\.\d$", line)]
+    assert sums == ["+20.0", "+10.0"]
+    assert main(command(config, "--dryrun", "--json")) == 0
+    (stage,) = json.loads(capsys.readouterr().out)["memory"]["stages"]
+    reported = stage["explained"]
+    assert (reported["layers"], reported["old_phase"], reported["new_phase"]) == (2, "forward", None)
+    assert reported["bytes_of_each_further_layer"] == [10 * MIB, 12 * MIB]
+    assert [(one["kind"], one["side"], one["bytes"]) for one in reported["differences"]][:3] == [
+        ("kept", "new", 20 * MIB),
+        ("passing", "new", 30 * MIB),
+        ("passing", "old", 19 * MIB),
+    ]
 
 
 def test_the_models_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

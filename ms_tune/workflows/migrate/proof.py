@@ -161,7 +161,7 @@ def _prove_weights(draft: MigrationDraft, source: SourceFile) -> MigrationVerdic
         return _verdict("weights", "weights-unknown", holds=None, text=msg("migrate.proof.no-theory"))
     total = copies = 0
     for stage, (one, other) in enumerate(zip(old, new, strict=True)):
-        here, (narrow, wide) = one["optimizer_state"] // _MOMENTS, _count_parameters(other)
+        here, (narrow, wide) = one["optimizer_state"] // _MOMENTS, count_parameters(other)
         if here != narrow + wide:
             return _verdict("weights", "weights-differ", holds=False, stage=stage, old=here, new=narrow + wide)
         total += here
@@ -170,7 +170,7 @@ def _prove_weights(draft: MigrationDraft, source: SourceFile) -> MigrationVerdic
     return _verdict("weights", "weights", holds=True, parameters=f"{total:,}", stages=len(old), **figures)
 
 
-def _count_parameters(theory: Mapping[str, int]) -> tuple[int, int]:
+def count_parameters(theory: Mapping[str, int]) -> tuple[int, int]:
     """Return the numbers of two-byte and of float32 parameters, from the sizes of weights and optimizer state.
 
     ``persistent_bytes``: a two-byte parameter uses 2 bytes and 12 of state (a float32 copy, two moments), a float32 one 4 and 8.
@@ -204,10 +204,10 @@ def _with_values(source: SourceFile, values: Mapping[tuple[str, ...], Any]) -> S
     for (section, name), value in values.items():
         if isinstance(data.get(section), dict) or section == "parallelism":
             data[section] = {**data.get(section, {}), name: value}
-    return source_of(_with_folder(data, source.model_config) if source.model_config else data, source.path)
+    return source_of(with_folder(data, source.model_config) if source.model_config else data, source.path)
 
 
-def _with_folder(data: dict[Any, Any], model_config: Mapping[str, Any]) -> dict[Any, Any]:
+def with_folder(data: dict[Any, Any], model_config: Mapping[str, Any]) -> dict[Any, Any]:
     """Return a config that contains the data of its model's ``config.json``, independent of that file."""
     there = {key: value for key, value in data.items() if key != "pretrained_model_dir"}
     model = {key: value for key, value in (data.get("model") or {}).items() if key != "pretrained_model_dir"}

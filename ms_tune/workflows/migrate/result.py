@@ -72,6 +72,8 @@ class Migration:
     proof: tuple[MigrationVerdict, ...] = ()
     original: str = field(default="", repr=False)  # text of the source
     missing: tuple[Message, ...] = ()  # settings missing in the source that any file requires
+    # The source merged with the `config.json` named by the user; empty without one.
+    merged: str = field(default="", repr=False)
 
     @property
     def blocking(self) -> tuple[KeyFate, ...]:

@@ -16,12 +16,12 @@ from ms_tune.normalize.convert import release_of
 from ms_tune.normalize.script import no_program_error
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.read import comments
-from ms_tune.source.yaml import source_of
+from ms_tune.source.yaml import source_of, yaml_text
 from ms_tune.text import Language, msg
 from ms_tune.workflows.migrate.draft import MigrationDraft
 from ms_tune.workflows.migrate.from_mindformers import decide_mindformers
 from ms_tune.workflows.migrate.from_mindspeed import arguments_of, decide_megatron, decide_mindspeed
-from ms_tune.workflows.migrate.proof import prove
+from ms_tune.workflows.migrate.proof import prove, with_folder
 from ms_tune.workflows.migrate.result import Migration
 from ms_tune.workflows.migrate.write import write_text
 
@@ -85,7 +85,10 @@ def migrate_job(
     draft = MigrationDraft(job, release_of(Dialect.MINDFORMERS_PYNATIVE, target))
     if base is not None:
         draft.add_base(base)
-    return _migrate(draft, check=check, language=language)
+    result = _migrate(draft, check=check, language=language)
+    if not job.has_named_model_config:
+        return result
+    return replace(result, merged=yaml_text(with_folder(source.data, source.model_config or {})))
 
 
 def migrate_script(

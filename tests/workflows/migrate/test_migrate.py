@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ import yaml
 from hypothesis import given, settings, strategies
 
 from ms_tune.cli.main import main
+from ms_tune.dryrun.request import DryrunRequest
+from ms_tune.dryrun.task import Observer
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
-from ms_tune.source.yaml import parse_source
+from ms_tune.source.yaml import load_source, parse_source
+from ms_tune.workflows.migrate import memory
 from ms_tune.workflows.migrate.draft import list_leaves
 from ms_tune.workflows.migrate.result import Fate, Migration
 from ms_tune.workflows.migrate.run import parse_target
@@ -413,6 +417,33 @@ def test_the_models_config_is_named_by_its_user(tmp_path: Path, named: str) -> N
     holds = {one.name: one.holds for one in found.proof}
     assert holds["layers"]
     assert holds["weights"]
+
+
+def test_both_sides_are_simulated_with_the_models_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = yaml.safe_load(SOURCE)["model"]["model_config"]
+    (tmp_path / "config.json").write_text(json.dumps(model | {"offset": 7}), encoding="utf-8")
+    config = yaml.safe_load(SOURCE) | {
+        "pretrained_model_dir": "/not/here",
+        "model": {"model_config": {"offset": [1, -1]}},
+    }
+    path = tmp_path / "train.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    found = migrate_source(load_source(path), version="1.9", model_config=tmp_path, check=False)
+    seen = []
+
+    def simulated(request: DryrunRequest, _observer: object) -> SimpleNamespace:
+        assert request.config is not None
+        seen.append((request.config.name, yaml.safe_load(request.config.read_text(encoding="utf-8"))))
+        return SimpleNamespace(runs=(), stages=(), not_included=(), warnings=())
+
+    monkeypatch.setattr(memory, "dryrun_job", simulated)
+    memory.simulate_both(found, DryrunRequest(), Observer())
+    (old, before), (new, after) = seen
+    assert (old, new) == ("train.yaml", "train.migrated.yaml")
+    assert "pretrained_model_dir" not in before
+    assert before["model"]["model_config"]["hidden_size"] == after["model"]["hidden_size"] == 256
+    assert before["model"]["model_config"]["offset"] == [1, -1]  # the config's own value comes first
+    assert path.read_text(encoding="utf-8") == yaml.safe_dump(config)
 
 
 def test_a_config_that_reads_no_models_config_is_reported(tmp_path: Path) -> None:
