@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from operator import sub
 from statistics import NormalDist, median
 
 from ms_tune.diagnostics import START, Diagnostic, Severity, whole_line
@@ -61,18 +60,12 @@ def measure_steps(steps: RankSteps, remarks: Sequence[Remark]) -> StepTimes:
         outliers=tuple(sorted(outliers[:_MOST_OUTLIERS], key=lambda one: one.step)),
         outlier_count=len(outliers),
         resolution=_clock_resolution(steps),
-        averaged_over=count_steps_per_line(steps),
+        averaged_over=steps.steps_per_line,
     )
 
 
 def _clock_resolution(steps: RankSteps) -> float:
-    return steps.form.unit / (count_steps_per_line(steps) if steps.form.unit >= 1 else 1)
-
-
-def count_steps_per_line(steps: RankSteps) -> int:
-    """Return the number of steps per line: the usual increase of the counter."""
-    rises = [*map(sub, steps.number[1:], steps.number)]
-    return max(int(median(rises)) // steps.every, 1) if rises else 1
+    return steps.form.unit / (steps.steps_per_line if steps.form.unit >= 1 else 1)
 
 
 def bound_median(ordered: Sequence[float], confidence: float) -> tuple[float, float] | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from itertools import groupby
 from operator import sub, truediv
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from ms_tune.errors import TraceError
@@ -66,6 +67,7 @@ class RankSteps:
     rank: int | None  # its number, if known
     total: int = 0  # steps of the job or of an epoch; 0 if unknown
     every: int = 1  # one of so many steps is kept
+    rise: int = 0  # usual increase of the counter before any was left out; 0 if none was
     seen: int = 0  # steps that were logged
     last: int = 0  # counter of the last one
     clock: float = NOT_LOGGED  # of the last one, in seconds since some moment
@@ -100,18 +102,21 @@ class RankSteps:
         )
         return (LoggedMemory(self.rank or 0, 0, allocated, 0, reserved),) if allocated or reserved else ()
 
-    def extend(self, columns: Mapping[str, Sequence[float]], count: int, *, of: int = 0, last: int = 0) -> None:
-        """Append ``count`` steps; columns that are not given are unknown.
+    @property
+    def steps_per_line(self) -> int:
+        """Return the number of steps per line: the usual increase of the counter."""
+        rises = [] if self.rise else [*map(sub, self.number[1:], self.number)]
+        return self.rise or (max(int(median(rises)), 1) if rises else 1)
 
-        With ``of``, these are the ones to keep of so many steps, of which the counter of the last one is ``last``.
-        """
+    def extend(self, columns: Mapping[str, Sequence[float]], count: int, *, dense: bool = False) -> None:
+        """Append ``count`` steps, ``dense`` ones without leaving any out; columns that are not given are unknown."""
         if not count:
             return
         columns = self._follow_clock(columns)
         self._watch(columns, count)
-        first, every = (0, 1) if of else (-self.seen % self.every, self.every)
-        self.seen += of or count
-        self.last = last or int(columns["number"][-1])
+        first, every = (0, 1) if dense else (-self.seen % self.every, self.every)
+        self.seen += count
+        self.last = int(columns["number"][-1])
         kept = len(range(first, count, every))
         for name in COLUMNS:
             column = getattr(self, name)
@@ -124,7 +129,8 @@ class RankSteps:
     def complete(self, columns: Mapping[str, Sequence[float]]) -> bool:
         """Add the values of another line to the last step; return False if the step has one of them already."""
         if not self.number or self.number[-1] != self.last:
-            return False
+            self._watch(columns, 1)
+            return self.every > 1  # the last step is one of those that are left out
         columns = self._follow_clock(columns) if math.isnan(self.seconds[-1]) else columns
         new = [name for name in COLUMNS if name in columns and name not in ("number", "line")]
         if any(getattr(self, name)[-1] == getattr(self, name)[-1] != 0 for name in new):
@@ -136,7 +142,7 @@ class RankSteps:
 
     def thin(self) -> None:
         """Keep every second step only."""
-        self.every *= 2
+        self.rise, self.every = self.steps_per_line, self.every * 2
         for name in COLUMNS:
             setattr(self, name, getattr(self, name)[::2])
 
@@ -201,7 +207,7 @@ class RankSteps:
                 self.troubles[name].lasting = 0
 
 
-_STATE = {"form", "rank", "total", "every", "seen", "last", "clock", "skipped_sum", "troubles"}
+_STATE = {"form", "rank", "total", "every", "rise", "seen", "last", "clock", "skipped_sum", "troubles"}
 COLUMNS = tuple(one.name for one in fields(RankSteps) if one.name not in _STATE)
 
 

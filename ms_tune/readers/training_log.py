@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import lt
 from pathlib import Path
 from shlex import quote
@@ -55,27 +55,24 @@ from ms_tune.text import msg
 _Layout = tuple[LineKind, Callable[[bytes], tuple[bytes, ...]]]
 
 _FEWEST_STEPS = 3  # of a log that no known trainer wrote
-_MOST_STEPS = 500_000  # kept per file; of more, every second one
+_MOST_STEPS = 100_000  # kept per file; of more, every second one
 _MOST_RUNS = 1000
 _MOST_RANKS = 4096
 _MOST_REMARKS = 10_000
 _MOST_DAMAGED = 100
 _TAIL = re.compile(r"==> \S{0,400}worker_(\d{1,6})\.log <==")
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
-_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_DIGITS, _FLAT = bytes.maketrans(b"123456789", b"0" * 9), bytes.maketrans(b"123456789\r", b"0" * 9 + b"\n")
 _MOST_LAYOUTS = 20_000  # layouts to keep; a log has some dozen
 _LONGEST = 4096  # bytes of a line; the layouts of longer ones are not kept
 _MOST_WAITING = 4000  # steps; more would not fit into a cache
 _MANY_DRAWINGS = 8  # of progress bars, in one line
 _OF_BARS = ("elapsed", "number", "total")  # values of a progress bar
 _MILLISECONDS = 1000
-_MOSTLY = 1.1  # lines for each step, at most, in a log of little else
+_FEW = 8  # lines that are read at both ends of a stretch
 _SAME_LOSS = 1e-3  # relative difference of one loss that two ranks report
 _ENOUGH = 64 * 1024**2  # bytes after which only lines of trainers that were met are searched
 _OF_GPUS, _OF_NPUS = (b"nccl", b"cuda", b"rocm", b"hip mem"), (b"npu", b"ascend", b"hccl")
-_SILENT = frozenset(
-    {"number", "total", "seconds", "milliseconds", "time", "loss", "norm", "tflops", "token_rate", "mfu"}
-)
 _NONE = LineKind(table_form(""), ())
 _UNKNOWN: _Layout = (_NONE._replace(), lambda _line: ())
 _SKIPPED: _Layout = (_NONE._replace(), lambda _line: ())  # of lines with one of the words, but nothing to read
@@ -211,8 +208,8 @@ class _TrainingLogReader:
         self._needles = (*(word.encode() for word in sorted(words)), *self._others) if words else (b"",)
         self.size = 0  # bytes read so far
         self._gpu = False
-        self._alike = _NONE  # of the latest lines, if nearly all were steps
         self._step_count = 0
+        self._dense = False
         self._writers: dict[tuple[int | None, str], _StepWriter] = {}
         self._tailed: int | None = None  # the rank of the lines that `tail -f` shows
         self._latest: RankSteps | None = None
@@ -243,50 +240,77 @@ class _TrainingLogReader:
         self.size += len(body)
         if self.size > _ENOUGH and self._kinds:
             self._keep_forms_met()
-        if self._alike is _NONE or not self._read_alike(body, first):
-            self._read_any(body, first)
         if len(self._rows) > _MOST_WAITING:
             self.place_batch()
+        if self._latest is not None and self._latest.every > 1 and len(self.runs[-1].ranks) == 1:
+            self.place_batch()
+            self._read_some(body, first, self._latest.every)
+        else:
+            self._read_any(body, first)
 
-    def _read_alike(self, body: bytes, first: int) -> bool:
-        # Read a block if all its lines are steps like those before: faster than line by line.
-        lines, keys = body.split(b"\n"), body.translate(_DIGITS).split(b"\n")
-        if lines.pop():
-            return False
-        layouts = [self._layouts.get(key, _UNKNOWN) for key in keys[:-1]]
-        if any(one is None or one[0] is not self._alike for one in {id(one): one for one in layouts}.values()):
-            return False
-        if not self._sample_alike(lines, [layout for layout in layouts if layout], first):
-            self._begin_kind(self._alike.form, self._alike.names)
-            self._rows += [layout[1](line) for layout, line in zip(layouts, lines, strict=True) if layout]
-            self._lines += range(first, first + len(lines))
-        return True
+    def _read_some(self, body: bytes, first: int, every: int) -> None:
+        # Of a long log read the lines that may report something, and of each stretch of others the first ones, if its
+        # counters rise evenly: the steps between are known then.
+        pieces, done, begin = body.translate(_FLAT).split(b"\n"), 0, 0
+        silent = {piece for piece in {*pieces} if self._is_silent(piece)}
+        ends = [0, *accumulate(len(piece) + 1 for piece in pieces)]
+        for end in [*(at for at, piece in enumerate(pieces) if piece not in silent), len(pieces) - 1]:
+            after, until, begin = begin + max((end - begin) // every, _FEW), end - _FEW, end + 1
+            count = 0
+            if until - after > _FEW:
+                lines = [body[ends[at] : ends[at + 1] - 1] for at in range(after, until)]
+                count = self._count_steps(pieces[after:until], lines)
+            if count:
+                self._read_any(body[done : ends[after]], first + body.count(b"\n", 0, done))
+                self.place_batch(dense=True)
+                if self._latest is not None:
+                    self._latest.seen += count
+                done = ends[until]
+        self._read_any(body[done:], first + body.count(b"\n", 0, done))
 
-    def _sample_alike(self, lines: Sequence[bytes], layouts: Sequence[_Layout], first: int) -> bool:
-        # Read only the lines that are kept of a long log, if the others have nothing to report: counters rise evenly.
-        if not self._latest or self._latest.every == 1 or not _SILENT.issuperset(self._alike.names):
-            return False
-        self.place_batch()
-        kind, steps, count = self._alike, self._latest, len(lines)
-        places = range(-steps.seen % steps.every, count, steps.every)
-        writer = self._writers.get((steps.rank, kind.form.name))
-        if len(self.runs[-1].ranks) > 1 or writer is None or writer.latest is not steps or not places:
-            return False
-        ends, _ = convert_rows(kind, [layouts[at][1](lines[at]) for at in (0, 1, -1)])
-        begin, then, end = map(int, ends["number"])
-        rises = steps.last < begin < then and end - begin == (then - begin) * (count - 1)
-        columns, bad = convert_rows(kind, [layouts[at][1](lines[at]) for at in places])
-        if bad or not rises or {*ends.get("total", [steps.total])} != {steps.total}:
-            return False
-        columns["line"] = [first + at for at in places]
-        steps.extend(columns, len(places), of=count, last=end)
-        self._step_count += len(places)
-        writer.last = max(writer.last, end)
-        self._thin_steps()
-        return True
+    def _is_silent(self, piece: bytes) -> bool:
+        # Return whether a line, whose digits are replaced by 0, is known and reports nothing but figures of a good step.
+        layout = self._layouts.get(piece, _UNKNOWN) if piece.strip() else _SKIPPED
+        if layout is None or layout in (_UNKNOWN, _SKIPPED) or layout[0].form.role:
+            return layout is _SKIPPED or (layout is not None and layout[0].form.role in ("bar", "rate"))
+        values = dict(zip(layout[0].names, layout[1](piece), strict=False))
+        known = self._latest is not None and layout[0].form is self._latest.form
+        finite = all(math.isfinite(float(values.get(name, 0))) for name in ("loss", "norm"))
+        return known and finite and values.get("overflow") != b"True" and ("loss" in values or "skipped" not in values)
+
+    def _count_steps(self, pieces: Sequence[bytes], lines: Sequence[bytes]) -> int:
+        # Return the number of steps in some silent lines; 0 if their counters do not rise evenly.
+        kinds: dict[tuple[str, ...], set[bytes]] = {}
+        for piece in {*pieces}:
+            layout = self._layouts.get(piece)
+            if layout is not None and layout is not _SKIPPED and not layout[0].form.role:
+                kinds.setdefault(layout[0].names, set()).add(piece)
+        spans, count = [], 0
+        for names, some in kinds.items():
+            places = [at for at, piece in enumerate(pieces) if piece in some]
+            rank = self._latest.rank if self._latest is not None else None
+            good = {
+                names.index(name): value
+                for name, value in (("skipped", 0), ("nan", 0), ("rank", rank))
+                if name in names
+            }
+            takes = [(self._layouts[pieces[at]], lines[at]) for at in (places if good else [*places[:2], places[-1]])]
+            rows = [layout[1](line) for layout, line in takes if layout is not None]
+            if any(int(row[at]) != value for at, value in good.items() for row in rows):
+                return 0
+            if "number" not in names:
+                count += len(places)
+                continue
+            begin, then, last = (int(row[names.index("number")]) for row in (*rows[:2], rows[-1]))
+            if then <= begin or last - begin != (then - begin) * (len(places) - 1):
+                return 0
+            spans.append((begin, then - begin, last))
+        if spans and (count or len({(rise, begin % rise) for begin, rise, _ in spans}) > 1):
+            return 0
+        return count or ((min(last for *_, last in spans) - max(spans)[0]) // spans[0][1] + 1 if spans else 0)
 
     def _read_any(self, body: bytes, first: int) -> None:
-        needles, before = self._needles, len(self._rows)
+        needles = self._needles
         lines = find_likely_lines(body, first, needles)
         if b"\r" in body:
             lines = _split_drawings(lines, b" " if any(form.redrawn for form in self._forms) else b"/")
@@ -309,8 +333,6 @@ class _TrainingLogReader:
             else:
                 self._read_other_line(number, line, layout, whole=whole)
                 kind, rows, numbers = self._kind, self._rows, self._lines
-        steps = _MOSTLY * (len(self._rows) - before)
-        self._alike = self._kind if steps > body.count(b"\n") else _NONE
 
     def _keep_forms_met(self) -> None:
         met = {name for name, _ in self._kinds}
@@ -425,8 +447,9 @@ class _TrainingLogReader:
             steps.seconds[place] = float(time) / _MILLISECONDS
             place -= 1
 
-    def place_batch(self) -> None:
-        """Add the rows read so far to the runs that they belong to."""
+    def place_batch(self, *, dense: bool = False) -> None:
+        """Add the rows read so far to the runs that they belong to; if they are ``dense``, all, of a long log as well."""
+        self._dense = dense
         kind, rows, lines, rates = self._kind, self._rows, self._lines, self._rates
         self._kind, self._rows, self._lines, self._rates = _NONE, [], [], {}
         if not rows:
@@ -524,7 +547,7 @@ class _TrainingLogReader:
                 continue
             if many:
                 before = len(place)
-                place.extend(_take_rows(columns, many), len(many))
+                place.extend(_take_rows(columns, many), len(many), dense=self._dense)
                 self._step_count += len(place) - before
             writer.last = max(writer.last, place.last)
             self._latest = writer.latest = place

@@ -343,30 +343,38 @@ def test_steps_of_several_lines_in_a_long_log(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "text", ["iter {}: loss {:.3f}, time {:.2f}ms, mfu 40.00%\n", "step: {}, loss: {:.3f}, step time: {:.2f} ms\n"]
+    "text",
+    [
+        "iter {0}: loss {1:.3f}, time {2:.2f}ms, mfu 40.00%\n",
+        "step: {0}, loss: {1:.3f}, step time: {2:.2f} ms\n",
+        "[rank3]: iteration {0:8d}/ 9000000 | elapsed time per iteration (ms): {2:.1f} | lm loss: {1:.6E} | number of skipped iterations:   0 |\n",
+        "[INFO] Epoch 1/300, Step {0}/9000000, loss: {1:.4f}, cur_lr: 0.01\n[INFO] Epoch 1/300, Step {0}/9000000, step time: {2:.2f} ms\n",
+        "  3%|3 | {0}/9000000 [00:41<20:32, 4.10s/it]\r    \r{{'loss': {1:.3f}, 'grad_norm': 1.5}}\n",
+    ],
 )
 def test_lines_of_a_long_log_that_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    # Evenly rising counters of steps that are not kept are not read one by one: with the same result.
-    lines = [text.format(n, 4 - n % 7 / 8, 90 + n % 13) for n in range(1, 120_000)]
-    lines[70_000] = lines[70_000].replace("loss", "loss nan, or")
-    lines[90_000] = lines[90_000].replace(lines[90_000].split("loss")[1].split(",")[0].strip(": "), "nan")
-    lines = [*lines[:100_000], *lines[100_009:110_000], *lines[100:9000]]
+    # Evenly rising counters of steps that are not kept are not read one by one: what went wrong is counted all the same.
+    lines = [text.format(n, 4 - n % 7 / 8, 90 + n % 13, n % 1000) for n in range(1, 60_000)]
+    for at in (35_000, 45_000):
+        value = f"{4 - (at + 1) % 7 / 8:.9f}"[:5]
+        lines[at] = lines[at].replace(value, "nan").replace("nan0000E+00", "nan").replace("nan0", "nan")
+    lines[40_000] = lines[40_000].replace("skipped iterations:   0", "skipped iterations:   1")
+    lines = [*lines[:50_000], "overflow! Skipping step\n", *lines[50_009:], "a new run\n", *lines[100:9000]]
     monkeypatch.setattr(training_log, "_MOST_STEPS", 1000)
-    (tmp_path / "x.log").write_text("".join(lines), "utf-8")
+    (tmp_path / "x.log").write_text("".join(lines), "utf-8", newline="")
     found = []
-    for silent in (training_log._SILENT, frozenset()):
-        monkeypatch.setattr(training_log, "_SILENT", silent)
-        runs = read_training_log(tmp_path / "x.log").runs
-        found.append(
-            [
-                (rank.seen, rank.number, rank.line, rank.loss, rank.seconds, rank.troubles)
-                for run in runs
-                for rank in run.ranks
-            ]
-        )
-    assert repr(found[0]) == repr(found[1])
-    assert [one[0] for one in found[0]] == [109_991, 8900]
-    assert found[0][0][5]["nan"].count == 2
+    for few in (training_log._FEW, 10**6):
+        monkeypatch.setattr(training_log, "_FEW", few)
+        found.append([rank for run in read_training_log(tmp_path / "x.log").runs for rank in run.ranks])
+    assert [(one.seen, one.last, one.troubles, one.rise) for one in found[0]] == [
+        (one.seen, one.last, one.troubles, one.rise) for one in found[1]
+    ]
+    assert ([one.seen for one in found[0]], found[0][0].troubles["nan"].count) == ([59_990, 8900], 2)
+    for rank, start in zip(found[0], (1, 101), strict=True):
+        assert 50 < len(rank) < 1500
+        assert rank.number[0] == start
+        losses = zip(rank.number, rank.loss, strict=True)
+        assert max(abs(4 - n % 7 / 8 - loss) for n, loss in losses if math.isfinite(loss)) < 0.001
 
 
 class TestOtherTrainers:
