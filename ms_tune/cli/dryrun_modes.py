@@ -19,7 +19,7 @@ from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import refuse_options, write_text_file
 from ms_tune.dryrun.command import run_command, sweep_command
 from ms_tune.dryrun.command_result import CommandResult
-from ms_tune.dryrun.compare import compare_log, compare_real, is_log, request_like
+from ms_tune.dryrun.compare import compare_real, request_like
 from ms_tune.dryrun.reading import job_report
 from ms_tune.dryrun.request import CommandRequest, OptionSetting, StageChoice
 from ms_tune.dryrun.result import DryrunResult
@@ -82,19 +82,12 @@ def _compare_real(arguments: Namespace, console: Console) -> ExitCode:
         with DryrunProgress(console) as progress:
             simulated = dryrun_job(request, progress).folder
     terms = MemoryRequest(chip=arguments.chip, device_bytes=arguments.device_memory, reserve_bytes=arguments.reserve)
-    if is_log(arguments.compare_real):
-        logged = compare_log(simulated, arguments.compare_real, terms)
-        if arguments.json:
-            console.write_json(dryrun_json.log_json(logged))
-        else:
-            dryrun_modes.show_log(logged, console, quiet=arguments.quiet)
-        return exit_code([pair.simulated.verdict for pair in logged.pairs], arguments)
     comparison = compare_real(simulated, arguments.compare_real, terms)
     if arguments.json:
         console.write_json(dryrun_json.real_json(comparison))
     else:
         dryrun_modes.show_real(comparison, console, quiet=arguments.quiet)
-    return exit_code([rank.simulated.verdict for rank in comparison.ranks], arguments)
+    return exit_code([pair.simulated.verdict for pair in comparison.pairs], arguments)
 
 
 def _sweep_config(arguments: Namespace, console: Console) -> ExitCode:

@@ -1,14 +1,12 @@
-"""Compare a simulated run with a real one: how accurate was the simulation?"""
+"""Compare a simulated run with a real one, by its trace or its log: how accurate was the simulation?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from ms_tune.dryrun.request import DryrunRequest, StageChoice
-from ms_tune.dryrun.result import ComparedRank, RealComparison
 from ms_tune.errors import NoTraceError, TraceError, UsageError
 from ms_tune.footprint.report import MemoryRequest, analyse_memory
 from ms_tune.footprint.result import RankReport
@@ -20,28 +18,17 @@ from ms_tune.units import MIB, gib, mib
 from ms_tune.verdict.limit import Cap, Device, Limit, device_of, limit_of
 from ms_tune.verdict.outcome import Need, UntracedNeeds, Verdict, judge
 
-_RankT = TypeVar("_RankT", "RankReport", "RankMemory")
 
-
-def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealComparison:
-    """Compare both runs rank by rank."""
-    quick = replace(terms, with_graph=False)
-    first, second = (analyse_memory(path, quick, lambda *_: None).ranks for path in (simulated, real))
-    pairs = _pair_ranks(first, second)
-    if not pairs:
-        raise TraceError(msg("stages.compare.nothing", simulated=simulated), path=real)
-    ranks = tuple(ComparedRank(other.rank, one, other) for one, other in pairs)
-    return RealComparison(simulated, real, ranks, _ranks_without(second, [other for _, other in pairs]))
-
-
-def _pair_ranks(reports: Sequence[RankReport], others: Sequence[_RankT]) -> list[tuple[RankReport, _RankT]]:
+def _pair_ranks(reports: Sequence[RankReport], others: Sequence[RankMemory]) -> list[tuple[RankReport, RankMemory]]:
     if len(reports) == len(others) == 1:  # regardless of their rank numbers
         return [(reports[0], others[0])]
     by_rank = {report.rank: report for report in reports}
     return [(by_rank[one.rank], one) for one in others if one.rank in by_rank]
 
 
-def _ranks_without(ranks: Sequence[_RankT], paired: Sequence[_RankT]) -> tuple[int | None, ...]:
+def _ranks_without(
+    ranks: Sequence[RankReport | RankMemory], paired: Sequence[RankReport | RankMemory]
+) -> tuple[int | None, ...]:
     known = set(map(id, paired))
     return tuple(one.rank for one in ranks if id(one) not in known)
 
@@ -81,26 +68,26 @@ class ComparedFigure:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LoggedPair:
-    """One rank, simulated and from the log."""
+class ComparedRank:
+    """One rank, simulated and real."""
 
     rank: int | None  # its number; None if unknown
     simulated: RankReport  # the simulated run
-    real: RankMemory  # the figures in the log
-    real_verdict: Verdict  # the verdict on the log's figures
+    real: RankMemory  # the figures of the real run
+    real_verdict: Verdict  # the verdict on them
     figures: tuple[ComparedFigure, ...]  # both runs, figure by figure
     notes: tuple[Message, ...]  # explanations of the differences
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LogComparison:
-    """The comparison of a simulated run with the log of a real one."""
+class RealComparison:
+    """The comparison of a simulated run with a real one."""
 
     simulated: Path  # where the simulated run is stored
-    real: Path  # the log, or the folder of logs
-    pairs: tuple[LoggedPair, ...]  # the ranks that are in both
+    real: Path  # the trace or log, or the folder of them
+    pairs: tuple[ComparedRank, ...]  # the ranks that are in both
     only_real: tuple[int | None, ...]  # ranks that were not simulated
-    only_simulated: tuple[int | None, ...]  # ranks that are not in the log
+    only_simulated: tuple[int | None, ...]  # ranks that are only in the simulated run
 
 
 def is_log(path: Path) -> bool:
@@ -114,27 +101,50 @@ def is_log(path: Path) -> bool:
     return False
 
 
-def compare_log(simulated: Path, log: Path, terms: MemoryRequest) -> LogComparison:
-    """Compare a simulated run with a log rank by rank."""
-    reports = analyse_memory(simulated, replace(terms, with_graph=False), lambda *_: None).ranks
-    logged = read_logged_memory(log)
+def compare_real(simulated: Path, real: Path, terms: MemoryRequest) -> RealComparison:
+    """Compare both runs rank by rank."""
+    quick = replace(terms, with_graph=False)
+    reports = analyse_memory(simulated, quick, lambda *_: None).ranks
+    found: dict[RankMemory, Verdict] = {}
+    if is_log(real):
+        logged = read_logged_memory(real)
+    else:
+        traced = analyse_memory(real, quick, lambda *_: None).ranks
+        found = {_memory_of(one): one.verdict for one in traced}
+        logged = tuple(found)
     both = _pair_ranks([report for report in reports if report.rank is not None] or reports, logged)
     if not both:
-        raise TraceError(msg("stages.compare.nothing", simulated=simulated), path=log)
-    pairs = tuple(_make_pair(report, one, terms) for report, one in both)
+        raise TraceError(msg("stages.compare.nothing", simulated=simulated), path=real)
+    pairs = tuple(_make_pair(report, one, found.get(one) or _judge_log(report, one, terms)) for report, one in both)
     only_real = _ranks_without(logged, [one for _, one in both])
-    return LogComparison(simulated, log, pairs, only_real, _ranks_without(reports, [report for report, _ in both]))
+    return RealComparison(simulated, real, pairs, only_real, _ranks_without(reports, [report for report, _ in both]))
 
 
-def _make_pair(report: RankReport, real: RankMemory, terms: MemoryRequest) -> LoggedPair:
+def _memory_of(trace: RankReport) -> RankMemory:
+    curve, limit = trace.curve, trace.limit_bytes
+    return RankMemory(
+        trace.rank,
+        MemoryWords.TRACE,
+        trace.files.blocks,
+        0,
+        curve.peak_bytes,
+        curve.footprint_bytes,
+        limit_bytes=limit,
+    )
+
+
+def _make_pair(report: RankReport, real: RankMemory, verdict: Verdict) -> ComparedRank:
+    figures = tuple(_compare_figures(report, real))
+    rank = real.rank if real.rank is not None else report.rank
+    return ComparedRank(rank, report, real, verdict, figures, tuple(_explain_differences(report, real)))
+
+
+def _judge_log(report: RankReport, real: RankMemory, terms: MemoryRequest) -> Verdict:
     limit = _real_limit(report, real, terms)
     whole = max(real.peak_bytes, real.footprint_bytes or 0)
     need = Need(real.peak_bytes, whole, whole, msg(f"stages.log.source.{real.words.value}", line=real.line))
     doubts = () if real.peak_bytes else (msg("verdict.none.empty"),)
-    verdict = judge(need, limit, UntracedNeeds(simulated=False, reserve_bytes=terms.reserve_bytes or 0), doubts)
-    figures = tuple(_compare_figures(report, real))
-    rank = real.rank if real.rank is not None else report.rank
-    return LoggedPair(rank, report, real, verdict, figures, tuple(_explain_differences(report, real)))
+    return judge(need, limit, UntracedNeeds(simulated=False, reserve_bytes=terms.reserve_bytes or 0), doubts)
 
 
 def _real_limit(report: RankReport, real: RankMemory, terms: MemoryRequest) -> Limit:

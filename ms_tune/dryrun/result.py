@@ -181,25 +181,6 @@ class SweepResult(Generic[_ResultT]):
     variants: tuple[VariantResult[_ResultT], ...]  # in the user's order
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ComparedRank:
-    """One rank, simulated and real."""
-
-    rank: int | None  # its number; None if the traces do not contain it
-    simulated: RankReport  # the simulated run
-    real: RankReport  # the run on a device
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RealComparison:
-    """The comparison of a simulated and a real run of one job."""
-
-    simulated: Path  # where the simulated run is stored
-    real: Path  # where the real one is stored
-    ranks: tuple[ComparedRank, ...]  # the ranks that are in both
-    only_real: tuple[int | None, ...]  # ranks that were not simulated
-
-
 _SHARE = 0.001
 _PADDING = 1 * MIB  # the allocator rounds every tensor up
 

@@ -185,15 +185,6 @@ class AddressRange(Record):
     holes: tuple[Hole, ...]  # free ranges in it, by address
 
 
-class StreamHoles(Record):
-    """The holes that a stream can use; MindSpore's pool does not share units between streams."""
-
-    pool: str
-    stream: int | None  # the stream; None for ranges that several streams use
-    free_bytes: int  # total size of the holes
-    largest_bytes: int  # the largest one
-
-
 class AddressMap(Record):
     """The address space at a tick."""
 
@@ -204,15 +195,6 @@ class AddressMap(Record):
     # Number of live blocks that overlap another one. If not 0, the trace is damaged or its pool has virtual memory
     # management, and the map is unreliable.
     overlaps: int
-
-    @property
-    def by_stream(self) -> tuple[StreamHoles, ...]:
-        """Return the holes by pool and stream."""
-        found: dict[tuple[str, int | None], list[int]] = {}
-        for segment in self.segments:
-            found.setdefault((segment.pool, segment.stream), []).extend(hole.bytes for hole in segment.holes)
-        ordered = sorted(found.items(), key=lambda item: (item[0][0], item[0][1] is None, item[0][1] or 0))
-        return tuple(StreamHoles(*key, sum(holes), max(holes, default=0)) for key, holes in ordered)
 
 
 def map_addresses(table: Table, curve: Curve, tick: int) -> AddressMap:

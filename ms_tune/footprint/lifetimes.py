@@ -17,7 +17,6 @@ from ms_tune.readers.table import NONE, Table
 from ms_tune.records import Record
 
 _SHORT = 0.01  # of all ticks: blocks with a shorter life are spikes
-_WORD = 2.0**62
 _MAX_REPORTED = 10
 
 
@@ -46,14 +45,10 @@ class BlockGrowth(Record):
 class Lifetimes(Record):
     """Results of the analysis of block lifetimes."""
 
-    late_free_bytes_ticks: int  # sum of size x ticks between last use and release
-    late_frees: tuple[Waste, ...]  # where most of it occurs
+    late_frees: tuple[Waste, ...]  # the largest products of size and ticks between last use and release
     peak_if_freed_after_last_use: int  # peak if every block were released directly after its last use
-    never_freed_bytes: int  # total size of blocks that are never released
-    never_freed: dict[MemoryCategory, int]  # the same by category
     # Blocks that grow with every step; requires three steps, as the first one creates optimizer state.
     growth: tuple[BlockGrowth, ...]
-    step_bytes: tuple[int, ...]  # bytes in use at the end of each step
     spike_bytes: int  # bytes at the peak in blocks that live for less than 1% of the trace
     peak_without_spikes: int  # peak without these blocks
 
@@ -61,46 +56,35 @@ class Lifetimes(Record):
 def analyse_lifetimes(table: Table, contents: Contents, curve: Curve, steps: Steps) -> Lifetimes:
     """Return the analysis of the lifetimes of all blocks."""
     counted = curve.counted_rows(table)
-    wasted, late = _late_frees(table, contents, counted)
-    never = counted & (table.end == NEVER_FREED)
-    by_content = np.zeros(len(CONTENTS), np.int64)
-    np.add.at(by_content, contents.codes[never], table.size[never])
     prompt, plain = ChangedLives(table, curve), ChangedLives(table, curve)
     freed = np.flatnonzero((table.end != NEVER_FREED) & (table.last_user != NONE))
     prompt.end_sooner(freed, np.maximum(table.last_user, table.start)[freed] + 1)
     spikes = _find_spikes(table, contents, curve, counted)
     plain.size[spikes] = 0
     return Lifetimes(
-        late_free_bytes_ticks=wasted,
-        late_frees=late,
+        late_frees=_late_frees(table, contents, counted),
         peak_if_freed_after_last_use=prompt.peak_moment()[0],
-        never_freed_bytes=int(table.size[never].sum()),
-        never_freed={content: int(size) for content, size in zip(CONTENTS, by_content, strict=True) if size},
         growth=_find_growth(table, contents, counted, steps),
-        step_bytes=tuple(curve.bytes_at(end) for end in steps.ends),
         spike_bytes=int(table.size[spikes].sum()),
         peak_without_spikes=plain.peak_moment()[0],
     )
 
 
-def _late_frees(table: Table, contents: Contents, counted: NDArray[np.bool_]) -> tuple[int, tuple[Waste, ...]]:
+def _late_frees(table: Table, contents: Contents, counted: NDArray[np.bool_]) -> tuple[Waste, ...]:
     freed = counted & (table.end != NEVER_FREED) & (table.last_user >= table.start) & (table.last_user < table.end)
     rows = np.flatnonzero(freed)
     ticks = table.end[rows] - table.last_user[rows]
     size = table.size[rows]
-    if float((size.astype(np.float64) * ticks).sum()) > _WORD:
-        products = np.array([int(a) * int(b) for a, b in zip(size, ticks, strict=True)], object)
-    else:
-        products = size * ticks
+    products = size.astype(np.float64) * ticks  # may exceed 64 bits
     keys, group = _group_rows(table, contents, rows)
-    sums = np.zeros(len(keys), products.dtype)
+    sums = np.zeros(len(keys))
     np.add.at(sums, group, products)
     sizes, counts = np.zeros(len(keys), np.int64), np.bincount(group, minlength=len(keys))
     np.add.at(sizes, group, size)
     merged: dict[tuple[str, str, MemoryCategory], list[int]] = {}
     # Finding names for thousands of small groups is slow: those that make up 98% are enough.
     order = np.argsort(sums, kind="stable")[::-1]
-    enough = np.searchsorted(np.cumsum(sums[order].astype(np.float64)), 0.98 * float(sums.sum())) + 1
+    enough = np.searchsorted(np.cumsum(sums[order]), 0.98 * sums.sum()) + 1
     for place in order[:enough].tolist():
         row = int(keys[place])
         key = (find_operator(table, row), find_location(table, row), CONTENTS[contents.codes[row]])
@@ -108,7 +92,7 @@ def _late_frees(table: Table, contents: Contents, counted: NDArray[np.bool_]) ->
         for at, value in enumerate((counts[place], sizes[place], sums[place])):
             total[at] += int(value)
     largest = sorted(merged.items(), key=lambda item: (-item[1][2], item[0]))[:_MAX_REPORTED]
-    return int(products.sum()), tuple(Waste(*key, *values) for key, values in largest)
+    return tuple(Waste(*key, *values) for key, values in largest)
 
 
 def _group_rows(

@@ -20,13 +20,11 @@ from ms_tune.facts.query import data_folder
 from ms_tune.footprint.breakdown import Theory
 from ms_tune.footprint.category import CONTENTS, Contents, category_code
 from ms_tune.footprint.curve import ChangedLives, Curve
-from ms_tune.footprint.layers import find_location, find_operator, find_weight_casts
+from ms_tune.footprint.layers import find_weight_casts
 from ms_tune.footprint.lifetimes import Lifetimes
 from ms_tune.footprint.phases import EAGER, ORDER, Phase, phase_code
 from ms_tune.footprint.savings import SAVINGS, RecomputeSaving
-from ms_tune.footprint.steps import find_phase_peaks
-from ms_tune.readers.memory_block import NEVER_FREED
-from ms_tune.readers.table import NONE, Table
+from ms_tune.readers.table import Table
 from ms_tune.records import Record
 from ms_tune.text import Language, Text
 
@@ -38,7 +36,6 @@ _NEXT_OF_DRY_RUN = "ms-tune memory what-if RUN"  # its config has no other comma
 _LEAST = 1000  # a remedy must free at least this part (1/1000) of the peak
 _TWICE = 1.5  # sets of gradients from which one counts as too many
 _AND = ("; ", "；")  # between the price and the caveat, by language
-_DEAD = 3  # kinds of unused blocks that are named per moment
 
 
 class Method(Record):
@@ -96,25 +93,6 @@ class ContentBytes(Record):
     phase: Phase | None
     category: MemoryCategory
     bytes: int
-
-
-class Dead(Record):
-    """Blocks of one operator and place that are alive at a moment after their last use."""
-
-    operator: str
-    where: str
-    bytes: int
-
-
-class PeakMoment(Record):
-    """The highest moment of a phase."""
-
-    phase: Phase | None  # the phase; None if unknown
-    # when, and the bytes in use
-    tick: int
-    bytes: int
-    dead_bytes: int  # bytes past their last use that are released later
-    dead: tuple[Dead, ...]  # the largest of these blocks
 
 
 @cache
@@ -263,21 +241,3 @@ def sum_peak_contents(known: RemedyFacts, rows: NDArray[np.int64]) -> tuple[Cont
         for phase, content in [divmod(place, len(CONTENTS))]
     ]
     return tuple(sorted(found, key=lambda one: -one.bytes))
-
-
-def find_peak_moments(known: RemedyFacts) -> tuple[PeakMoment, ...]:
-    """Return the highest moment of each phase, with the blocks that are past their last use then."""
-    table, curve = known.table, known.curve
-    found = []
-    for phase, (used, tick) in find_phase_peaks(curve, table, known.contents.phases.sure_codes).items():
-        alive = curve.rows[table.live_at(tick)[curve.rows]]
-        last = table.last_user[alive]
-        dead = alive[(last != NONE) & (last < tick) & (table.end[alive] != NEVER_FREED)]
-        kinds: dict[tuple[str, str], int] = {}
-        for row in dead.tolist():
-            kind = (find_operator(table, row), find_location(table, row))
-            kinds[kind] = kinds.get(kind, 0) + int(table.size[row])
-        most = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))[:_DEAD]
-        total = int(table.size[dead].sum())
-        found.append(PeakMoment(phase, tick, used, total, tuple(Dead(*kind, size) for kind, size in most)))
-    return tuple(sorted(found, key=lambda moment: -moment.bytes))

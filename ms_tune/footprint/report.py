@@ -19,7 +19,6 @@ from ms_tune.footprint.lifetimes import analyse_lifetimes
 from ms_tune.footprint.remedies import (
     MemoryRemedy,
     RemedyFacts,
-    find_peak_moments,
     find_remedies,
     scale_remedies,
     sum_peak_contents,
@@ -161,7 +160,7 @@ def analyse_rank(files: RankFiles, request: MemoryRequest, on_bytes: Callable[[i
     by_phase, judged = sum_peak_contents(known, parts.rows), known
     if placed is not None and placed.later_peak_bytes:
         judged = _collect_facts(placed.whole)
-    report = replace(report, held_at_peak=by_phase, moments=find_peak_moments(known), remedies=find_remedies(judged))
+    report = replace(report, held_at_peak=by_phase, remedies=find_remedies(judged))
     if report.sample is not None and (scaled := _scale_remedies(report, terms, request)) is not None:
         report = replace(report, remedies=scaled, scaled_from=terms.stage_layers)
     return replace(report, findings=list_findings(report))

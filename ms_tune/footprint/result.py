@@ -16,7 +16,7 @@ from ms_tune.footprint.dry_run import PlacedTensors
 from ms_tune.footprint.layers import find_layer, find_location, find_operator
 from ms_tune.footprint.lifetimes import Lifetimes
 from ms_tune.footprint.phases import Phase
-from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy, PeakMoment
+from ms_tune.footprint.remedies import ContentBytes, MemoryRemedy
 from ms_tune.footprint.savings import RecomputeSaving
 from ms_tune.footprint.steps import Join, Steps, StepSpan, find_phase, find_phase_peaks
 from ms_tune.readers.dry_run import DryRunReport
@@ -66,7 +66,6 @@ class RankReport:
     dry_run: DryRunReport | None = None  # the JSON file of a HyperParallel dry-run
     placed: PlacedTensors | None = None  # its tensors in PyTorch's allocator
     held_at_peak: tuple[ContentBytes, ...] = ()  # the memory at the peak by phase and content
-    moments: tuple[PeakMoment, ...] = ()  # the highest moment of each phase
     remedies: tuple[MemoryRemedy, ...] = ()  # ways to reduce the peak, the largest saving first
     findings: tuple[Diagnostic, ...] = ()  # findings of this rank
 

@@ -52,7 +52,6 @@ class Inferred(Record):
     placing: Placing  # how the pool placed its units
     replay: Replay  # the replay under the settings
     mismatches: Mismatches  # differences from the trace; none if the settings are right
-    first_difference: int | None  # the first row that differs; None if none does
     # The settings that made no difference in this run, so other values explain it as well: `init_size`,
     # `increase_size`, `set_memory` (whether it was called).
     undecided: tuple[str, ...]
@@ -171,7 +170,6 @@ class _SettingSearch:
             placing=placing,
             replay=result,
             mismatches=mismatches,
-            first_difference=self._replay_guess(guess, placing)[0].row if mismatches.total else None,
             undecided=() if mismatches.total else tuple(self._find_undecided(guess, placing)),
         )
 

@@ -39,6 +39,7 @@ class MemoryWords(str, Enum):
 
     STATISTICS = "mindspore"
     REPORT = "megatron"
+    TRACE = "trace"  # none: a trace of MindSpore's memory tracker
 
 
 @dataclass(frozen=True, slots=True)

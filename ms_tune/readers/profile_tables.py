@@ -32,7 +32,6 @@ _MOST_TYPES = 100_000
 _MOST_LAYERS, _LONGEST_NUMBER = 10_000, 7  # layers, and characters of a layer's number
 _MOST_SHAPES = 3  # that are listed per type
 _NO_SHAPES = ("", "N/A")
-_TINY = 10.0  # microseconds
 _COMMUNICATION = ("HCCL", "COMMUNICATION")
 # Names in msprof's own export (op_summary_*.csv) and in newer releases, by the name in kernel_details.csv
 # (RENAME_HEADERS of MindSpore 2.9, mindspore/profiler/analysis/viewer/ascend_kernel_details_viewer.py).
@@ -117,9 +116,6 @@ class Kernels:
 
     count: int  # compute kernels
     microseconds: float  # their total time
-    below_10_us: int  # number of kernels shorter than 10 microseconds
-    ai_cpu: int  # number of kernels on the AI CPU, and their time
-    ai_cpu_us: float
     types: tuple[OperatorType, ...]  # by type, the longest first
     cores: bool  # whether the table has the core of each kernel, as in levels 1 and 2
     streams: Mapping[str, tuple[int, float]]  # kernels and microseconds by stream
@@ -214,8 +210,7 @@ class _KernelTable:
 
     def __init__(self) -> None:
         self.cut_off = self.cores = False
-        self.count = self.tiny = self.ai_cpu = 0
-        self.total = self.slow = 0.0
+        self.count, self.total = 0, 0.0
         self.types: dict[tuple[str, str], list[float]] = {}
         self.shapes: dict[tuple[str, str, str], list[float]] = {}
         self.streams: dict[str, list[float]] = {}
@@ -238,9 +233,6 @@ class _KernelTable:
         self.costs.add(row, name, core, length, start)
         self.cores = self.cores or core != "N/A"
         self.count, self.total = self.count + 1, self.total + length
-        self.tiny += length < _TINY
-        if core == "AI_CPU":
-            self.ai_cpu, self.slow = self.ai_cpu + 1, self.slow + length
         if len(self.types) < _MOST_TYPES or (name, core) in self.types:
             _add_time(self.types, (name, core), length)
         shape = (name, core, (row.get("Input Shapes") or "").strip('" \t'))
@@ -258,9 +250,6 @@ class _KernelTable:
         return Kernels(
             self.count,
             self.total,
-            self.tiny,
-            self.ai_cpu,
-            self.slow,
             tuple(_operator_types(self.types, self.shapes)),
             self.cores,
             streams,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ms_tune.dryrun.command_result import CommandResult, RankResult
-from ms_tune.dryrun.compare import LogComparison, LoggedPair
+from ms_tune.dryrun.compare import ComparedRank, RealComparison
 from ms_tune.dryrun.launcher import LOG
 from ms_tune.dryrun.launchers.job import LaunchedJob
-from ms_tune.dryrun.result import ComparedRank, DryrunResult, Reading, RealComparison, StageResult, SweepResult
+from ms_tune.dryrun.result import DryrunResult, Reading, StageResult, SweepResult
 from ms_tune.encode import record_json
 from ms_tune.report.dryrun_check import split_json
 from ms_tune.report.words import verdict_json
@@ -173,34 +173,15 @@ def variants_json(result: SweepResult[DryrunResult] | SweepResult[CommandResult]
 
 
 def real_json(comparison: RealComparison) -> dict[str, object]:
-    """Return the JSON object of ``--compare-real`` for two traces."""
-    return {
-        "version": VERSION,
-        **record_json(comparison, "simulated", "real", "only_real"),
-        "ranks": [_real_rank_json(rank) for rank in comparison.ranks],
-    }
-
-
-def _real_rank_json(rank: ComparedRank) -> dict[str, object]:
-    found: dict[str, object] = {"rank": rank.rank}
-    for name, report in (("simulated", rank.simulated), ("real", rank.real)):
-        found[f"{name}_peak_bytes"] = report.curve.peak_bytes
-        found[f"{name}_footprint_bytes"] = report.curve.footprint_bytes
-        found[f"{name}_categories_at_peak"] = report.peak.contents
-        found[f"{name}_verdict"] = verdict_json(report.verdict)
-    return {**found, "difference_bytes": rank.simulated.curve.peak_bytes - rank.real.curve.peak_bytes}
-
-
-def log_json(comparison: LogComparison) -> dict[str, object]:
-    """Return the JSON object of ``--compare-real LOG``."""
+    """Return the JSON object of ``--compare-real``."""
     return {
         "version": VERSION,
         **record_json(comparison, "simulated", "real", "only_real", "only_simulated"),
-        "ranks": [_logged_rank_json(pair) for pair in comparison.pairs],
+        "ranks": [_real_rank_json(pair) for pair in comparison.pairs],
     }
 
 
-def _logged_rank_json(pair: LoggedPair) -> dict[str, object]:
+def _real_rank_json(pair: ComparedRank) -> dict[str, object]:
     peak, footprint = pair.figures[:2]
     return {
         **record_json(pair, "rank", "notes"),

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.command_result import CommandResult, RankResult
-from ms_tune.dryrun.compare import LogComparison
+from ms_tune.dryrun.compare import RealComparison
 from ms_tune.dryrun.launchers.job import LaunchedJob
-from ms_tune.dryrun.result import DryrunResult, RealComparison, StageResult, SweepResult, VariantResult
+from ms_tune.dryrun.result import DryrunResult, StageResult, SweepResult, VariantResult
 from ms_tune.enums import MemoryCategory
 from ms_tune.report import memory_text
 from ms_tune.report.console import Console
@@ -162,35 +162,13 @@ _RANK_COLUMNS = ("rank", "simulated", "real", "difference", "share", "simulated_
 
 
 def show_real(comparison: RealComparison, console: Console, *, quiet: bool = False) -> None:
-    """Show both verdicts, a row per rank, then the differences of the rank with the highest real peak."""
-    worst = max(comparison.ranks, key=lambda rank: rank.real.curve.peak_bytes)
-    _show_verdicts((worst.simulated.verdict, worst.real.verdict), console)
-    if quiet:
-        return
-    _show_head("stages.compare.title", comparison, console)
-    rows = []
-    for rank in comparison.ranks:
-        simulated, real = rank.simulated.curve, rank.real.curve
-        footprints = (simulated.footprint_bytes, real.footprint_bytes)
-        rows.append(_rank_row(rank.rank, (simulated.peak_bytes, real.peak_bytes), footprints))
-    show_table(console, _RANK_COLUMNS, rows, "stages")
-    rows = []
-    for content, amount in worst.real.peak.contents.items():
-        other = worst.simulated.peak.contents[content]
-        if amount or other:
-            rows.append([console.text(f"memory.content.{content.value}"), *_size_cells(other, amount)])
-    console.write("")
-    show_table(console, ["content", "simulated", "real", "difference"], rows, "stages")
-    _show_missing(comparison, console)
-
-
-def show_log(comparison: LogComparison, console: Console, *, quiet: bool = False) -> None:
     """Show both verdicts, a row per rank, then the figures of the rank with the highest real peak and their differences."""
     worst = max(comparison.pairs, key=lambda pair: pair.real.peak_bytes)
     _show_verdicts((worst.simulated.verdict, worst.real_verdict), console)
     if quiet:
         return
-    _show_head("stages.log.title", comparison, console)
+    names = {"simulated": near_path(comparison.simulated), "real": near_path(comparison.real)}
+    console.write_text("stages.compare.title", **names)
     rows = []
     for pair in comparison.pairs:
         peaks, footprints = ((figure.simulated, figure.real) for figure in pair.figures[:2])
@@ -204,15 +182,9 @@ def show_log(comparison: LogComparison, console: Console, *, quiet: bool = False
     show_table(console, ["figure", "simulated", "real", "difference"], rows, "stages")
     console.write("")
     console.write_lines(worst.notes, "- ")
-    _show_missing(comparison, console)
-    if comparison.only_simulated:
-        missing = ", ".join(map(number_or_dash, comparison.only_simulated))
-        console.write_text("stages.log.only-simulated", ranks=missing)
-
-
-def _show_head(text_id: str, comparison: RealComparison | LogComparison, console: Console) -> None:
-    names = {"simulated": near_path(comparison.simulated), "real": near_path(comparison.real)}
-    console.write_text(text_id, **names)
+    for side in ("real", "simulated"):
+        if missing := getattr(comparison, f"only_{side}"):
+            console.write_text(f"stages.compare.only-{side}", ranks=", ".join(map(number_or_dash, missing)))
 
 
 def _rank_row(
@@ -235,12 +207,6 @@ def _size_or_dash(amount: int | None) -> str:
 def _show_verdicts(verdicts: tuple[Verdict, Verdict], console: Console) -> None:
     for side, verdict in zip(("simulated", "real"), verdicts, strict=True):
         console.write(console.labelled(console.text(f"stages.column.{side}"), verdict_sentence(verdict, console)))
-
-
-def _show_missing(comparison: RealComparison | LogComparison, console: Console) -> None:
-    if comparison.only_real:
-        missing = ", ".join(map(number_or_dash, comparison.only_real))
-        console.write_text("stages.compare.only-real", ranks=missing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 from ms_tune.encode import record_json
 from ms_tune.footprint.breakdown import PeakBreakdown
 from ms_tune.footprint.phases import Phase
-from ms_tune.footprint.remedies import ContentBytes, PeakMoment
 from ms_tune.footprint.result import MemoryReport, RankReport
 from ms_tune.footprint.torch_blocks import StepGrowth
 from ms_tune.footprint.torch_report import (
@@ -40,10 +39,7 @@ _FAILURE = (
     *("rank", "device", "path", "framework", "line", "wanted_bytes", "limit_bytes", "free_bytes", "used_bytes"),
     *("held_bytes", "available_bytes", "outside_bytes", "cause", "short_bytes", "text"),
 )
-_LIFETIMES = (
-    *("late_free_bytes_ticks", "peak_if_freed_after_last_use", "never_freed_bytes", "never_freed", "late_frees"),
-    *("spike_bytes", "peak_without_spikes", "step_bytes"),
-)
+_LIFETIMES = (*("peak_if_freed_after_last_use", "late_frees", "spike_bytes", "peak_without_spikes"),)
 _FINDING = ("id", "name", "severity", "rank", "bytes", "message", "help")
 _POOL = ("used_bytes", "actual_bytes", "reserved_bytes")
 _TORCH_PEAKS = (
@@ -103,7 +99,7 @@ def rank_json(rank: RankReport) -> dict[str, object]:
         "steps": len(rank.steps.ends),
         "step_ends": rank.steps.ends,
         "steps_by": rank.steps.evidence,
-        "holes_at_peak": {"largest_bytes": rank.map.largest_hole, **record_json(rank.map, "free_bytes", "by_stream")},
+        "holes_at_peak": {"largest_bytes": rank.map.largest_hole, "free_bytes": rank.map.free_bytes},
         "padding_at_peak": rank.padding_at_peak(),
         "gradients_per_weight": theory.gradients_ratio,
         "optimizer_state_per_weight": theory.optimizer_ratio,
@@ -116,8 +112,7 @@ def rank_json(rank: RankReport) -> dict[str, object]:
         "phase_at_peak": phase_name(rank.phase_at_peak()),
         "peak_by_phase": {phase_name(phase): size for phase, size in rank.peak_by_phase().items()},
         "remedies": rank.remedies,
-        "held_at_peak": [_phase_json(one) for one in rank.held_at_peak],
-        "highest": [_phase_json(moment) for moment in rank.moments],
+        "held_at_peak": [one._asdict() | {"phase": phase_name(one.phase)} for one in rank.held_at_peak],
         "activations_by_layer": rank.activations,
     }
 
@@ -141,10 +136,6 @@ def _dry_run_json(rank: RankReport) -> dict[str, object]:
     sizes = record_json(rank.placed, "expandable_bytes", "unlisted_bytes", "later_peak_bytes", "later_reserved_bytes")
     said = {} if rank.dry_run is None else record_json(rank.dry_run, "parallel", "stages", "limitations", "failure")
     return {"dry_run": {"variable": rank.placed.settings.variable, **sizes, **said}}
-
-
-def _phase_json(moment: ContentBytes | PeakMoment) -> dict[str, object]:
-    return moment._asdict() | {"phase": phase_name(moment.phase)}
 
 
 def phase_name(phase: Phase | None) -> str:
@@ -264,7 +255,7 @@ def what_if_json(report: WhatIfReport) -> dict[str, object]:
         "recorded": _outcome_json(recorded, report),
         "settings": [{"setting": one.name, **_outcome_json(one, report)} for one in others],
         "inferred_settings": None if result.causes is None else _settings_json(result.inferred),
-        **record_json(result.inferred, "mismatches", "first_difference"),
+        "mismatches": result.inferred.mismatches,
         "best": _best_json(result.best, report),
         "best_without_vmm": _best_json(result.best_without_vmm, report),
         "causes": _causes_json(report),

@@ -268,7 +268,7 @@ def _rank_json(rank: RankTimes, top: int) -> dict[str, object]:
 
 def _kernels_json(kernels: Kernels, top: int) -> dict[str, object]:
     return {
-        **record_json(kernels, "count", "microseconds", "below_10_us", "ai_cpu", "ai_cpu_us"),
+        **record_json(kernels, "count", "microseconds"),
         "types": kernels.types[:top],
         "layers": [
             record_json(one, "name", "count")

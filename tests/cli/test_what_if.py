@@ -136,7 +136,6 @@ def test_a_trace_of_another_pool_is_said_to_be_unexplained(tmp_path: Path, capsy
     (tmp_path / "memory_block.csv").write_text("\n".join([*lines, ""]), encoding="utf-8")
     result = report(capsys, tmp_path)
     assert result["mismatches"]["address"] > 0
-    assert result["first_difference"] is not None
     # the run's figures as recorded, none of the closest guess
     peaks = [max(int(line.split(",")[column]) for line in lines[1:]) for column in RECORDED]
     assert [result["recorded"][f"{name}_bytes"] for name in ("used", "actual", "reserved")] == [*peaks, None]

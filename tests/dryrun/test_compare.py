@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ms_tune.cli.main import main
-from ms_tune.dryrun.compare import LogComparison, compare_log, compare_real
+from ms_tune.dryrun.compare import RealComparison, compare_real
 from ms_tune.errors import TraceError
 from ms_tune.footprint.report import MemoryRequest
 from ms_tune.readers.memory_log import MemoryWords, read_logged_memory
@@ -43,14 +43,14 @@ def log(name: str, text: str) -> Path:
     return path
 
 
-def figures(pair_of: LogComparison) -> dict[str, tuple[int | None, int | None]]:
+def figures(pair_of: RealComparison) -> dict[str, tuple[int | None, int | None]]:
     return {one.name: (one.simulated, one.real) for one in pair_of.pairs[0].figures}
 
 
 def test_statistics_of_workers_are_matched_by_rank() -> None:
     for rank, peak in ((0, 2100), (8, 3072), (9, 1024)):
         log(f"msrun_log/worker_{rank}.log", "step 1\n" + REAL.format(peak=peak, actual=peak + 512))
-    found = compare_log(run("simulated", {0: 2 * GIB, 8: 3 * GIB, 3: GIB}), Path("msrun_log"), MemoryRequest())
+    found = compare_real(run("simulated", {0: 2 * GIB, 8: 3 * GIB, 3: GIB}), Path("msrun_log"), MemoryRequest())
     assert [(pair.rank, pair.real.peak_bytes, pair.real.line) for pair in found.pairs] == [
         (0, 2100 * MIB, 7),
         (8, 3072 * MIB, 7),
@@ -71,7 +71,7 @@ def test_the_report_of_megatron_is_of_its_last_line() -> None:
     text = "".join(
         REPORT.format(rank=rank, steps=steps, peak=steps * 1000.25, held=4096) for rank in (0, 4) for steps in (1, 2)
     )
-    found = compare_log(run("simulated", {0: 2 * GIB, 4: GIB}), log("train.log", text), MemoryRequest())
+    found = compare_real(run("simulated", {0: 2 * GIB, 4: GIB}), log("train.log", text), MemoryRequest())
     assert [(pair.rank, pair.real.words, pair.real.steps, pair.real.line) for pair in found.pairs] == [
         (0, MemoryWords.REPORT, 2, 2),
         (4, MemoryWords.REPORT, 2, 4),
@@ -124,14 +124,14 @@ def test_lines_with_torchruns_prefix_are_distinguished() -> None:
 
 def test_a_log_of_a_dryrun_is_not_taken_for_a_real_one_in_silence() -> None:
     text = REAL.format(peak=2048, actual=2048).replace("62432M", "65536M")
-    found = compare_log(run("simulated", {0: 2 * GIB}), log("worker_0.log", text), MemoryRequest())
+    found = compare_real(run("simulated", {0: 2 * GIB}), log("worker_0.log", text), MemoryRequest())
     assert "stages.log.note.simulated" in {note.id for note in found.pairs[0].notes}
 
 
 def test_a_log_that_says_nothing_about_memory_says_how_to_make_it() -> None:
     simulated = run("simulated", {0: GIB})
     with pytest.raises(TraceError, match="no line of this log reports memory") as expected:
-        compare_log(simulated, log("quiet.log", "step 1\n" * 5), MemoryRequest())
+        compare_real(simulated, log("quiet.log", "step 1\n" * 5), MemoryRequest())
     assert expected.value.hint is not None
     assert "MS_MEMORY_STATISTIC" in str(expected.value.hint)
 
@@ -148,16 +148,15 @@ def run(folder: str, peaks: dict[int, int]) -> Path:
 
 
 def test_ranks_are_matched_by_number() -> None:
-    comparison = compare_real(
-        run("simulated", {0: 2 * GIB, 8: 3 * GIB}),
-        run("real", {0: 3 * GIB, 1: GIB, 8: 3 * GIB}),
-        MemoryRequest(),
-    )
-    assert [(rank.rank, rank.simulated.curve.peak_bytes, rank.real.curve.peak_bytes) for rank in comparison.ranks] == [
+    traces = [run("simulated", {0: 2 * GIB, 3: GIB, 8: 3 * GIB}), run("real", {0: 3 * GIB, 1: GIB, 8: 3 * GIB})]
+    found = compare_real(traces[0], traces[1], MemoryRequest())
+    assert [(pair.rank, pair.simulated.curve.peak_bytes, pair.real.peak_bytes) for pair in found.pairs] == [
         (0, 2 * GIB, 3 * GIB),
         (8, 3 * GIB, 3 * GIB),
     ]
-    assert comparison.only_real == (1,)
+    assert (found.only_real, found.only_simulated) == ((1,), (3,))
+    assert figures(found)["footprint"] == (3 * GIB, 4 * GIB)
+    assert [pair.notes[0].id.rpartition(".")[2] for pair in found.pairs] == ["more", "same"]
 
 
 def test_runs_without_a_common_rank_are_reported() -> None:
@@ -175,7 +174,7 @@ def test_json_has_both(capsys: pytest.CaptureFixture[str]) -> None:
         4 * GIB,
         -2 * GIB,
     )
-    assert sum(rank["real_categories_at_peak"].values()) == 4 * GIB
+    assert (rank["said_by"], rank["line"], rank["real_footprint_bytes"]) == ("trace", 0, 5 * GIB)
 
 
 def test_the_device_that_is_named_judges_both_as_it_does_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:

@@ -210,7 +210,7 @@ class TestDerivedModel:
         assert (derived["layers"], derived["full_layers"], derived["extrapolated_from_layers"]) == (6, 6, [2, 4])
         assert whole["extrapolated_from_layers"] is None
         for key in (
-            *("peak_bytes", "categories_at_peak", "peak_by_phase", "phase_at_peak", "rows", "step_bytes", "largest"),
+            *("peak_bytes", "categories_at_peak", "peak_by_phase", "phase_at_peak", "rows", "largest"),
             *("by_layer", "activations_by_layer", "held_at_peak", "theory", "padding_at_peak", "verdict"),
         ):
             assert derived[key] == whole[key], key

@@ -81,8 +81,7 @@ class TestKernels:
             "1,2,MatMul_3,MatM",
         )
         found = read_kernels(path)
-        assert (found.count, found.microseconds, found.below_10_us) == (5, 52.5, 3)
-        assert (found.ai_cpu, found.ai_cpu_us) == (2, 31.0)
+        assert (found.count, found.microseconds) == (5, 52.5)
         assert found.types == (
             OperatorType("Add_2", "AI_CPU", 1, 30),
             OperatorType("MatMul", "AI_CORE", 2, 19.5),
