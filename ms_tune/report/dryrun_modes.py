@@ -184,7 +184,7 @@ def show_real(comparison: RealComparison, console: Console, *, quiet: bool = Fal
     console.write_lines(worst.notes, "- ")
     for side in ("real", "simulated"):
         if missing := getattr(comparison, f"only_{side}"):
-            console.write_text(f"stages.compare.only-{side}", ranks=", ".join(map(number_or_dash, missing)))
+            console.write_text(f"stages.compare.only.{side}", ranks=", ".join(map(number_or_dash, missing)))
 
 
 def _rank_row(
