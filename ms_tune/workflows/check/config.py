@@ -264,13 +264,13 @@ def _choose_change(job: PlannedJob, estimate: Estimate, *, over: bool, dryrun: b
     # Return the cheapest change: by the table that an earlier ``ms-tune fit`` measured, if there is one, else by the estimate. An
     # inconclusive estimate alone does not show that any change is needed.
     measured = predict_by_table(job, estimate.room_bytes)
-    if measured is not None and measured.change is not None and measured.change.enough:
+    if measured is not None and measured.change is not None:
         return measured.change
     if measured is not None and measured.fits and not dryrun:
         return Suggestion("none", msg("check.change.none"), enough=True)
     if not over and measured is None:
         return None
-    found = suggest_change(job, estimate, recomputes=measured is None)
+    found = suggest_change(job, estimate, recomputes=measured is None or not measured.fits)
     return found or Suggestion("layout", msg("check.change.layout"))
 
 

@@ -201,8 +201,8 @@ def require_sequence_parallel(draft: MigrationDraft, path: KeyPath, tensor: int)
     return needed
 
 
-# Section of the new file for a question, by the source section of its key.
-_SECTIONS = {
+# Section of the new file for each section of the source: for questions and comments. The first ones give a section its comments.
+SECTIONS = {
     "lr_schedule": "lr_scheduler",
     "model": "model",
     "optimizer": "optimizer",
@@ -216,12 +216,9 @@ _SECTIONS = {
     "recompute_config": "recompute",
     "swap_config": "swap",
     "monitor_config": "monitor",
-}
-_MINDSPEED_SECTIONS = {
     "optimizer_config": "optimizer",
     "dataset_config": "train_dataset",
     "training_config": "training",
-    "parallel_config": "parallelism",
     "lora_config": "lora_config",
 }
 
@@ -242,10 +239,8 @@ def apply_table(draft: MigrationDraft) -> None:
 
 
 def _section_for(draft: MigrationDraft, path: KeyPath) -> tuple[str, ...]:
-    if draft.dialect is not Dialect.MINDFORMERS:
-        return (_MINDSPEED_SECTIONS.get(str(path[0]), "model"),)
-    section = _SECTIONS.get(str(path[0]))
-    return () if section is None else (section,)
+    section = SECTIONS.get(str(path[0]), "" if draft.dialect is Dialect.MINDFORMERS else "model")
+    return (section,) if section else ()
 
 
 def _ask_unknown(draft: MigrationDraft, path: KeyPath, value: object) -> None:

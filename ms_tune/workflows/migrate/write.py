@@ -12,25 +12,15 @@ from ms_tune.diagnostics import KeyPath
 from ms_tune.source.edit import spell
 from ms_tune.source.yaml import SourceFile, nest_values
 from ms_tune.text import Language, Message, msg, render
-from ms_tune.workflows.migrate.draft import MigrationDraft
+from ms_tune.workflows.migrate.draft import SECTIONS, MigrationDraft
 from ms_tune.workflows.migrate.result import Fate, KeyFate
 
 _ORDER = (
     *("run_mode", "checkpoint", "training", "optimizer", "lr_scheduler", "parallelism", "recompute", "recompute_comm"),
     *("swap", "train_dataset", "model", "monitor", "context", "profiler", "callbacks", "lora_config"),
 )
-# Source sections whose comments are written above those of the new file.
-_SECTIONS = {
-    "training": ("runner_config",),
-    "optimizer": ("optimizer",),
-    "lr_scheduler": ("lr_schedule",),
-    "parallelism": ("parallel_config",),
-    "recompute": ("recompute_config",),
-    "swap": ("swap_config",),
-    "train_dataset": ("train_dataset",),
-    "model": ("model",),
-    "context": ("context",),
-}
+# Source section whose comments are written above one of the new file.
+_SOURCES = {new: (old,) for old, new in reversed(SECTIONS.items())}
 _BREAKS = "\r\n\x85\u2028\u2029"  # line ends of YAML 1.1, which also end a comment
 _COMMENT = re.compile(rf"(?:^|(?<=\s))#[^{_BREAKS}]*")
 _STARTS = re.compile(r"(?:^|(?<=\s))#")
@@ -88,7 +78,7 @@ class _TextWriter:
     def _write_key(self, path: tuple[str, ...], value: Any, depth: int) -> Iterator[str]:  # noqa: ANN401 - any value
         # Write a key and everything below it; a section that only contains remarks is itself written as a remark.
         pad, source = "  " * depth, self._draft.source
-        origin = self._draft.origins.get(path) or (_SECTIONS.get(path[0]) if len(path) == 1 else None)
+        origin = self._draft.origins.get(path) or (_SOURCES.get(path[0]) if len(path) == 1 else None)
         above, after = _find_comments(source, origin) if origin else ([], "")
         yield from (f"{pad}{line}" for line in above)
         yield from self._notes(path, depth)
