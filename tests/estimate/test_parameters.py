@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ms_tune.enums import Dialect
-from ms_tune.estimate.parameters import count_parameters
+from ms_tune.estimate.static import count_parameters
 from ms_tune.facts.models import ModelConfig, model_of
 from ms_tune.facts.query import load
 from ms_tune.facts.sizes import find_public_model, parts_of

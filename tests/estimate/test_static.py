@@ -16,9 +16,8 @@ from ms_tune.dialects.job_parts import DType
 from ms_tune.dialects.stage import Stage, StageLayer, stage_of
 from ms_tune.enums import Dialect
 from ms_tune.estimate.flops import widths_of
-from ms_tune.estimate.parameters import count_parameters
 from ms_tune.estimate.persistent import StaticSharing, WeightBytes, shard_weights
-from ms_tune.estimate.static import StaticMemory, StaticModel, estimate_static_memory
+from ms_tune.estimate.static import StaticMemory, StaticModel, count_parameters, estimate_static_memory
 from ms_tune.facts.models import ModelConfig, model_of
 from tests.dryrun.machine import needs_mindformers
 

@@ -41,7 +41,7 @@ from ms_tune.text import Language, msg
 from ms_tune.units import GIB, gib
 from ms_tune.verdict.limit import device_of, limit_of
 from ms_tune.verdict.outcome import Fit, Need, UntracedNeeds, judge
-from ms_tune.workflows.check.measured import TablePrediction, predict_by_table
+from ms_tune.workflows.check.advice import TablePrediction, predict_by_table
 from tests.fit.test_table import job_of
 from tests.fit.world import MIB, World
 from tests.jobs import normalize_source

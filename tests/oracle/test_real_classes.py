@@ -17,7 +17,7 @@ import pytest
 
 from ms_tune.dialects.operators import Tree, dynamic_model, layer_model, read_tree
 from ms_tune.enums import Dialect
-from ms_tune.estimate.parameters import count_parameters
+from ms_tune.estimate.static import count_parameters
 from ms_tune.facts.models import model_of
 from ms_tune.facts.query import VERSIONS, all_at, installed_version, load
 from tests.oracle import make_trees

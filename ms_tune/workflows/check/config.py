@@ -13,7 +13,7 @@ from ms_tune.dryrun.request import DryrunRequest
 from ms_tune.enums import CHECKED_ONLY, Dialect, SizeOrigin
 from ms_tune.errors import ConfigError, MsTuneError, UnknownSizesError, UnsupportedError, UsageError
 from ms_tune.estimate.memory import Estimate, Outlook
-from ms_tune.estimate.parameters import count_parameters
+from ms_tune.estimate.static import count_parameters
 from ms_tune.facts.query import load, served
 from ms_tune.fit.job import PlannedJob, read_job
 from ms_tune.job import Job, load_job
@@ -24,9 +24,8 @@ from ms_tune.source import SCRIPTS
 from ms_tune.text import msg
 from ms_tune.units import GIB
 from ms_tune.verdict.outcome import Fit, no_verdict
-from ms_tune.workflows.check.advice import suggest_change
+from ms_tune.workflows.check.advice import predict_by_table, suggest_change
 from ms_tune.workflows.check.estimate import estimate_job
-from ms_tune.workflows.check.measured import predict_by_table
 from ms_tune.workflows.check.result import Assumptions, Matter, Overview, Sizes, StageVerdict, Subject, Suggestion
 
 TYPE_CHECKING = False
