@@ -29,7 +29,7 @@ from ms_tune.fit.measure import Probe, RunFigures, measure_probes
 from ms_tune.fit.measured import StageMeasurements
 from ms_tune.fit.predict import calibrate, cluster_of, predict_plan
 from ms_tune.fit.result import ConfigFit, ConfigFitRequest
-from ms_tune.fit.table import build_table, choose_first_chunk_stage, emptied_probes, in_flight_micro_batches, with_ends
+from ms_tune.fit.table import build_table, choose_first_chunk_stage, in_flight_micro_batches
 from ms_tune.fit.table_cache import CachedTable, write_cached_table
 from ms_tune.fit.verify_loop import VerifyLoop, mark_refuted, with_rounds
 from ms_tune.normalize.sapp import merge_sapp
@@ -75,9 +75,9 @@ def fit_config(
     check_writable(job, [kind.value for kind in request.kinds])
     begin = time.monotonic()
     limit, reserve = limit_before(job.request, job.first)
-    measured, emptied, notes = _run_calibration(job, request, observer)
+    measured, notes = _run_calibration(job, request, observer)
     notes += [note for note in job.first.not_included if note in job.first.unproved]
-    table = raw = with_ends(build_table(job, measured, costs, limit.bytes - reserve), job, measured, emptied)
+    table = raw = build_table(job, measured, costs, limit.bytes - reserve)
     table, idle = _without_idle(table._replace(present=read_present_plan(job, table)))
     table, messages = _with_swap_time(with_times(table, request.clock.times), request, costs, source)
     notes += messages
@@ -141,8 +141,8 @@ def _with_swap_time(
 
 def _run_calibration(
     job: PlannedJob, request: ConfigFitRequest, observer: Observer
-) -> tuple[StageMeasurements, list[RunFigures], list[Message]]:
-    # Run the small dryruns. Return the measurements, the runs with an empty end, and notes about modes that cannot run.
+) -> tuple[StageMeasurements, list[Message]]:
+    # Run the small dryruns. Return the measurements, and notes about modes that cannot run.
     model = count_job_layers(job)
     probes, notes = plan_probes(job, model, request.kinds)
     probes, late = _communication_last(job, model, probes)
@@ -167,7 +167,7 @@ def _run_calibration(
     if more:
         alone = [one for one in measure_probes(job.request, more, observer) if not isinstance(one, MsTuneError)]
     measured.only_first_chunk = {figures.stage: figures for figures in alone}
-    return measured, there["ends"], notes
+    return measured, notes
 
 
 def _plan_further_probes(job: PlannedJob, model: JobLayers, *, full: bool) -> dict[str, list[Probe]]:
@@ -177,7 +177,6 @@ def _plan_further_probes(job: PlannedJob, model: JobLayers, *, full: bool) -> di
         "some": probes_with_some_recomputed(job) if full else [],
         "first": probes_with_some_of_first_chunk(job) if full else [],
         "alone": probes_of_first_chunk(job, model, middle) if full and job.compiled else [],
-        "ends": emptied_probes(job, model),
     }
 
 

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from ms_tune.dialects.stage import make_name
-from ms_tune.dryrun.prepare import LoadedConfig
 from ms_tune.enums import LayerKind, RecomputeMode
 from ms_tune.errors import MsTuneError
-from ms_tune.fit.calibration_runs import JobLayers, config_of_main_layers, middle_stage, probe_sizes
+from ms_tune.fit.calibration_runs import config_of_main_layers, middle_stage
 from ms_tune.fit.costs import DENSE_UNITS, EXTRA, RelativeCosts
 from ms_tune.fit.job import PlannedJob, uniform_lists
-from ms_tune.fit.linear_fit import FreedByRecompute, LayerBytes, find_alike_phases, interpolate
-from ms_tune.fit.measure import Probe, RunFigures
+from ms_tune.fit.linear_fit import FreedByRecompute, LayerBytes, interpolate
+from ms_tune.fit.measure import RunFigures
 from ms_tune.fit.measured import StageMeasurements
 from ms_tune.planning.costs import costs_of
 from ms_tune.planning.schedule import Schedule
@@ -56,7 +55,8 @@ def build_table(job: PlannedJob, measured: StageMeasurements, costs: RelativeCos
             )
             for made, count in model.counts.items()
         ),
-        tail=StageEnd(forward=round(DENSE_UNITS * costs.head), transient_bytes=round(late)),
+        head=StageEnd(filled=_must_have_layers(job, 0)),
+        tail=StageEnd(round(DENSE_UNITS * costs.head), 0, round(late), filled=_must_have_layers(job, job.stages - 1)),
         constant_bytes=max(0, round(whole)),
         stage_bytes=tuple(round(base - whole) for base in bases),
         update=_update_costs(measured, job.stages),
@@ -326,73 +326,17 @@ def _predicted_peak(table: CostTable, figures: RunFigures) -> int:
     return int(costs.peak_bytes(costs.state_of(cells)[None])[0, figures.stage])
 
 
-def emptied_probes(job: PlannedJob, model: JobLayers) -> list[Probe]:
-    """Return runs without recomputation of the first stage without its first chunk, and of the last without its last chunk.
-
-    Empty with one chunk: a stage without layers is not run small.
-    """
-    found = []
-    for stage in (0, job.stages - 1) if job.chunks > 1 else ():
-        loaded = _with_empty_end(job, stage)
-        if loaded is not None:
-            # The other cells keep a layer each. If this stage's cell had one too, there would be fewer layers than cells, which
-            # is refused.
-            _, more = probe_sizes(job.chunks, model.per_stage[stage], model.least[stage])
-            found.append(Probe("emptied", loaded, stage, more - more // job.chunks))
-    return found
-
-
-def _with_empty_end(job: PlannedJob, stage: int) -> LoadedConfig | None:
-    # Return the config with an empty cell at one end of the pipeline; None if the framework refuses that.
+def _must_have_layers(job: PlannedJob, stage: int) -> bool:
+    # Return whether the framework refuses a cell without layers at this end of the pipeline. MindSpeed-Core-MS requires a layer in
+    # every cell (``num_layer_list``); MindFormers' static graph does not. The layers move to the adjacent cell.
     if job.stages == 1:
-        return None
-    try:
-        return config_of_main_layers(job, uniform_lists(_emptied_placement(job, stage), RecomputeMode.NONE.value))
-    except MsTuneError:
-        return None
-
-
-def _emptied_placement(job: PlannedJob, stage: int) -> list[list[int]]:
-    # Move the layers of a cell at one end of the pipeline to the adjacent cell.
+        return True
     counts = [list(row) for row in job.placement]
     chunk, other = (0, 1) if stage == 0 else (job.chunks - 1, stage - 1)
     counts[chunk][other] += counts[chunk][stage]
     counts[chunk][stage] = 0
-    return counts
-
-
-def with_ends(table: CostTable, job: PlannedJob, measured: StageMeasurements, runs: Sequence[RunFigures]) -> CostTable:
-    """Add the ends of the pipeline to the table: whether they may be without layers, and how much less memory the stage then needs.
-
-    MindSpeed-Core-MS requires a layer in every cell (``num_layer_list``); MindFormers' static graph does not. Some memory of a
-    chunk does not depend on its number of layers: a mask, kernel workspaces. Small runs have layers in every chunk, so their base
-    includes all of it. Only the first and the last cell of a plan may be empty (:mod:`ms_tune.planning.table`), and a run of each
-    shows how much is missing then. Seen with MindSpore 2.9 and MindFormers 1.9: 84 MiB for a chunk of Qwen3, in any recompute
-    mode.
-    """
-    head, tail = (_with_empty_end(job, stage) is None for stage in (0, job.stages - 1))
-    table = table._replace(head=table.head._replace(filled=head), tail=table.tail._replace(filled=tail))
-    costs = costs_of(table._replace(update=None))
-    for figures in runs:
-        plain = measured.highest_line(measured.model.main, RecomputeMode.NONE, figures.stage)
-        few = measured.smallest_run(measured.model.main, RecomputeMode.NONE, figures.stage)
-        if plain is None or few is None:
-            continue
-        # While weights are updated, other tensors exist; that moment has its own row.
-        seen = [figures.phase_peaks[phase] for phase in find_alike_phases(figures, few, plain.persistent)]
-        counts = _emptied_placement(job, figures.stage)
-        there = dict.fromkeys(range(job.chunks), 0)
-        for (chunk, _), count in figures.cells.items():
-            there[chunk] += count
-        adjacent = 1 if figures.stage == 0 else figures.stage - 1
-        for chunk, count in there.items():  # put the layers that the run lacks in another stage
-            counts[chunk][adjacent] += counts[chunk][figures.stage] - count
-            counts[chunk][figures.stage] = count
-        state = costs.state_of([{RecomputeMode.NONE: count} for row in counts for count in row])
-        predicted = int(costs.peak_bytes(state[None])[0, figures.stage])
-        less = max(predicted - max(seen, default=predicted), 0)
-        if figures.stage == 0:
-            table = table._replace(head=table.head._replace(empty_bytes=less))
-        else:
-            table = table._replace(tail=table.tail._replace(empty_bytes=less))
-    return table
+    try:
+        config_of_main_layers(job, uniform_lists(counts, RecomputeMode.NONE.value))
+    except MsTuneError:
+        return True
+    return False

@@ -22,7 +22,7 @@ typedef int64_t I;
 /* In the order of `_problem_of` in anneal.py; arrays as in costs.Costs. */
 typedef struct {
     I cells, kinds, runs, stages, chunks, passes, moments, layers, limit, fixed_layers, select, comm, full, first, last;
-    I on_top, back, updated, head_empty, tail_empty, tail_transient;
+    I on_top, back, updated, tail_transient;
     const I *forward, *backward, *kept, *once, *left, *weights, *ends, *fixed, *in_flight, *returning, *was_back, *transients;
     const I *piled, *full_top, *run, *full_first, *full_layer, *update_stage, *update_layer, *kind, *before, *source, *final, *loss;
 } Problem;
@@ -105,8 +105,6 @@ static I over_of(const Problem *p, const Sums *sums, I stage) {
         most = larger(most, bytes);
     }
     held += most + (full > 0 ? p->full_first[stage] : 0);
-    if (stage == 0 && !sums[0].layers) held -= p->head_empty;
-    if (stage == p->stages - 1 && !sums[p->cells - 1].layers) held -= p->tail_empty;
     if (p->updated) held = larger(held, p->update_stage[stage] + p->update_layer[stage] * layers);
     return held - p->limit;
 }

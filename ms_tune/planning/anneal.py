@@ -157,7 +157,7 @@ def _problem_of(space: PlanSpace) -> tuple[list[int], list[IntArray]]:
     numbers += [table.layer_count, table.limit_bytes, space.fixed_layers]
     numbers += [*map(place, (RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.FULL)), filled.start, filled.stop]
     numbers += [adds, adds and bool(costs.back.any()), table.update is not None]
-    numbers += [table.head.empty_bytes, table.tail.empty_bytes, table.tail.transient_bytes]
+    numbers.append(table.tail.transient_bytes)
     again, update = table.again, table.update
     nothings = np.zeros(table.cells, np.int64)
     arrays: list[NDArray[Any]] = [

@@ -162,9 +162,6 @@ def relaxation_of(costs: Costs) -> PlanRelaxation:
     rows, room = [], []
     size = (table.chunks, table.stages, len(firsts), len(table.kinds))
     for stage in range(table.stages):
-        # A stage needs less memory if the cell at an end of the pipeline is empty; the bound must include such plans.
-        empty = table.head.empty_bytes if stage == 0 else 0
-        empty += table.tail.empty_bytes if stage == table.stages - 1 else 0
         for in_flight, late in _stage_moments(costs, stage).items():
             row = np.zeros(size)
             row[:, stage] = weights[:, None] + once + np.array(in_flight)[:, None, None] * kept
@@ -172,7 +169,7 @@ def relaxation_of(costs: Costs) -> PlanRelaxation:
                 more = np.array(table.again.layer_bytes).reshape(table.chunks, table.stages)[:, stage, None]
                 row[:, stage, :, table.kinds.index(RecomputeMode.FULL)] += more
             rows.append(sparse.csr_matrix(row.reshape(1, -1) / table.limit_bytes))
-            room.append((table.limit_bytes - int(costs.fixed[stage]) - late + empty) / table.limit_bytes)
+            room.append((table.limit_bytes - int(costs.fixed[stage]) - late) / table.limit_bytes)
         if table.update is not None:
             row = np.zeros(size)
             row[:, stage] = table.update.layer_bytes[stage]

@@ -179,9 +179,6 @@ class Costs:
             layers = (full * np.array(table.again.layer_bytes, np.int64)).reshape(shape).sum(axis=1)
             full = full.reshape(shape).sum(axis=1)
             found += np.where(full > 0, np.array(table.again.first_bytes), 0) + layers
-        for end, cell in ((table.head, 0), (table.tail, -1)):
-            if end.empty_bytes:
-                found[:, cell % table.stages] -= np.where(states[:, cell].any(axis=1), 0, end.empty_bytes)
         if table.update is not None:
             layers = states.sum(axis=2).reshape(shape).sum(axis=1)
             np.maximum(

@@ -68,8 +68,6 @@ class StageEnd(Record):
     bytes: int = 0  # persistent memory
     # Needed on top by its stage when the last forward pass ends and no layer is recomputed yet: the logits and their loss.
     transient_bytes: int = 0
-    # Memory that its stage saves if its cell has no layers: shared by the layers of a chunk, such as a mask.
-    empty_bytes: int = 0
     # Whether its cell must have a layer, because the framework refuses a cell without layers.
     filled: bool = False
 

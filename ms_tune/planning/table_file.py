@@ -210,6 +210,12 @@ def _read_plan(reader: Reader, value: object, where: str) -> PlanLists:
     return reader.record(PlanLists, {**nothing, **lists}, where, dict.fromkeys((*LISTS, SWAP_LIST), _ROWS))
 
 
+def _read_end(reader: Reader, value: object, where: str) -> StageEnd:
+    # Earlier tables have `empty_bytes`, the little that a stage needs less without layers at this end; it is not counted now.
+    known = {name: each for name, each in value.items() if name != "empty_bytes"} if isinstance(value, dict) else value
+    return reader.record(StageEnd, known, where, _END)
+
+
 def _read_order(reader: Reader, value: object, where: str) -> Schedule:
     try:
         return Schedule(value)
@@ -240,15 +246,7 @@ def _record_of(kind: type[Any], forms: Mapping[str, Form]) -> Form:
 _TIME, _SIZE, _CHANGE = _number(_MOST_TIME), _integer_form(0, MOST_BYTES), _integer_form(-MOST_BYTES, MOST_BYTES)
 _SIZES, _CHANGES = _list_of(_SIZE, MOST_STAGES), _list_of(_CHANGE, MOST_STAGES)
 _ROWS = _list_of(_list_of(_integer_form(-MOST_LAYERS, MOST_LAYERS), MOST_STAGES), MOST_CHUNKS)
-_END = _record_of(
-    StageEnd,
-    {
-        "forward": _TIME,
-        "bytes": _CHANGE,
-        **dict.fromkeys(("transient_bytes", "empty_bytes"), _SIZE),
-        "filled": Reader.switch,
-    },
-)
+_END = {"forward": _TIME, "bytes": _CHANGE, "transient_bytes": _SIZE, "filled": Reader.switch}
 _COST = {
     "activation_bytes": _SIZE,
     "backward_extra": _number(_MOST_EXTRA, _LEAST_EXTRA),
@@ -266,8 +264,8 @@ _TABLE = {
     "micro_batches": _integer_form(1, MOST_PASSES),
     "limit_bytes": _integer_form(1, MOST_BYTES),
     "order": _read_order,
-    "head": _END,
-    "tail": _END,
+    "head": _read_end,
+    "tail": _read_end,
     "constant_bytes": _CHANGE,
     "stage_bytes": _CHANGES,
     "plan": _read_plan,

@@ -30,12 +30,11 @@ from ms_tune.fit.calibration_runs import (
 from ms_tune.fit.costs import RelativeCosts, relative_costs, table_without_sizes
 from ms_tune.fit.job import PlannedJob, full_first_lists, lists_of_plan, read_job, read_present_plan, uniform_lists
 from ms_tune.fit.measured import StageMeasurements
-from ms_tune.fit.table import build_table, emptied_probes, with_ends
+from ms_tune.fit.table import build_table
 from ms_tune.planning.costs import costs_of as in_arrays
 from ms_tune.planning.table import IN_CELL, CostTable, check_table, plan_of
 from tests.dryrun import configs
 from tests.fit.world import MIB, World
-from tests.kinds import labels
 
 if TYPE_CHECKING:
     from ms_tune.dialects.stage import StageLayerKind
@@ -84,9 +83,7 @@ def recompute_first_chunk(
 
 def make_table(world: World, job: PlannedJob, limit: int = 60 << 30) -> CostTable:
     measured = measured_in(world, job)
-    table = build_table(job, measured, RelativeCosts(), limit)
-    ends = [world.some(job, probe) for probe in emptied_probes(job, measured.model)]
-    return check_table(with_ends(table, job, measured, ends), "made up")
+    return check_table(build_table(job, measured, RelativeCosts(), limit), "made up")
 
 
 class TestTable:
@@ -105,7 +102,6 @@ class TestTable:
         assert table.again is not None
         assert table.again.first_bytes == (0,) * stages
         assert table.again.layer_bytes == (0,) * table.cells
-        assert (table.head.empty_bytes, table.tail.empty_bytes) == (0, 0)
         assert (table.head.filled, table.tail.filled) == (stages > 1, stages > 1)  # as MindSpeed-Core-MS requires
         assert set(table.again.transient_bytes[:-1]) == {world.transient * MIB}
         assert layer.recompute[RecomputeMode.FULL].again_bytes == 0
@@ -317,27 +313,9 @@ class TestStaticGraph:
                 Fraction(size * MIB) for size in (1000, 250, 70)
             ]
 
-    @pytest.mark.slow
-    def test_an_end_without_layers_holds_less(self, job: PlannedJob) -> None:
-        # Seen with MindFormers' static graph: layers of a chunk share a mask, and a last chunk without layers has none.
-        world = World(shared=84)
-        measured = measured_in(world, job)
-        probes = emptied_probes(job, measured.model)
-        for probe, kinds in zip(probes, ({"chunk 1, dense": 2}, {"chunk 0, dense": 2}), strict=True):
-            run = prepare_run(job.request._replace(stage=probe.stage, layers=probe.layers), probe.loaded)
-            assert labels(run.kinds) == kinds  # the framework accepts the config of the small run
-        ends = [world.some(job, probe) for probe in probes]
-        table = with_ends(build_table(job, measured, RelativeCosts(), 60 << 30), job, measured, ends)
-        assert (table.head.empty_bytes, table.tail.empty_bytes) == (84 * MIB, 84 * MIB)
-        assert not table.head.filled
-        assert not table.tail.filled
-        costs = in_arrays(table)
-        # Equal chunks, or one of them without layers: the invented stage has one vector of micro-batches in flight.
-        for counts, stage in (([8] * 8, 0), ([8] * 8, 3), ([0, 16, *[8] * 6], 0), ([12, 12, 12, 2, 9, 9, 8, 0], 3)):
-            cells = [{RecomputeMode.NONE: count} for count in counts]
-            foretold = costs.peak_bytes(costs.state_of(cells)[None])[0, stage]
-            true = max(world.peaks(job, stage, [cells[stage], cells[4 + stage]]).values())
-            assert foretold == pytest.approx(true, abs=2 * MIB)
+    def test_an_end_may_be_without_layers(self, job: PlannedJob) -> None:
+        table = build_table(job, measured_in(World(), job), RelativeCosts(), 60 << 30)
+        assert (table.head.filled, table.tail.filled) == (False, False)
 
     @pytest.mark.parametrize("alone", [60, 390])
     def test_what_comes_on_top_of_a_first_chunk_is_distinguished(self, job: PlannedJob, alone: int) -> None:

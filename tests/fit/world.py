@@ -36,7 +36,6 @@ class World:
         fetched: On every stage during the backward pass of a layer with swap.
         swapped: Per layer and micro-batch that is moved to the host.
         alone: Like ``transient``, for the first chunk's layers; None for the same value.
-        shared: Shared by the layers of a cell.
     """
 
     lasting: int = 1000
@@ -62,7 +61,6 @@ class World:
     fetched: int = 280
     swapped: int = 230
     alone: int | None = None
-    shared: int = 0
 
     def figures(self, job: PlannedJob, probe: Probe) -> RunFigures:
         """Return the figures of a probe."""
@@ -73,10 +71,6 @@ class World:
         """Return the figures of a probe that fully recomputes some layers of each cell, or all of the first chunk."""
         _, _, number = probe.name.partition("some ")
         counts = _spread(probe.layers, job.chunks)
-        if probe.name == "emptied":
-            filled = _spread(probe.layers, job.chunks - 1)
-            counts = [0, *filled] if probe.stage == 0 else [*filled, 0]
-            return self._figures_of(job, probe, [{RecomputeMode.NONE: count} for count in counts])
         number, _, chunk = number.partition(" of chunk ")
         full = [int(number)] * job.chunks if number else [counts[0], *[0] * (job.chunks - 1)]
         full = [count * (not chunk or int(chunk) == index) for index, count in enumerate(full)]
@@ -129,7 +123,6 @@ class World:
         swaps = [cell.get(RecomputeMode.NONE, 0) for cell in cells if cell.get(RecomputeMode.SWAP, 0)]
         again = max(again, self.fetched - min(swaps) * self.activations[RecomputeMode.NONE]) if swaps else again
         kept += self.first if full and stage == 0 else 0
-        kept += self.shared * sum(any(cell.values()) for cell in cells)
         backward = base + layers * self.lasting + kept + again
         last = stage == job.stages - 1
         forward = base + layers * self.lasting + kept + (self.late if last else -1)

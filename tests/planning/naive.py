@@ -106,10 +106,6 @@ def peaks_of(table: CostTable, cells: Sequence[dict[RecomputeMode, int]]) -> lis
         held = table.fixed_bytes(stage) + sum(
             table.layers[run].bytes + table.layers[run].recompute[kind].once_bytes for cell in own for run, kind in cell
         )
-        if not layers[0] and stage == 0:
-            held -= table.head.empty_bytes
-        if not layers[-1] and stage == table.stages - 1:
-            held -= table.tail.empty_bytes
         full = [sum(kind is RecomputeMode.FULL for _, kind in cell) for cell in own]
         first, on_top = 0, [0] * table.chunks
         if table.again is not None and any(full):

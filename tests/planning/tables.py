@@ -86,14 +86,12 @@ def random_table(seed: int, *, most_layers: int = 24, tiny: bool = False) -> Cos
         head=StageEnd(
             draw.choice([0.0, 0.5, 2.0]),
             draw.randint(0, 200),
-            empty_bytes=draw.choice([0, 0, 40]),
             filled=count >= cells and draw.random() < 0.2,
         ),
         tail=StageEnd(
             draw.choice([0.0, 1.25, 3.0]),
             draw.randint(0, 200),
             draw.choice([0, 0, 90, 400]),
-            empty_bytes=draw.choice([0, 60]),
             filled=count >= cells and draw.random() < 0.2,
         ),
         constant_bytes=draw.randint(0, 50),
