@@ -164,6 +164,17 @@ def test_files_that_contributors_are_sent_to_are_there(page: str) -> None:
             assert any((ROOT / one).exists() for one in beside), name
 
 
+def test_names_that_contributors_are_sent_to_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    pairs = re.findall(r"`(\w+)` (?:in|of) `((?:\w+/)+\w+\.(?:py|json))`", text)
+    pairs += [(name, file) for file, name in re.findall(r"`((?:\w+/)+\w+\.py)`: `(\w+)`", text)]
+    assert len(pairs) > 25
+    for name, file in pairs:
+        for folder in ("mindformers", "mindspeed_ms"):
+            spelled = file.replace("COMMAND", "lint").replace("dialects/D/", f"dialects/{folder}/")
+            assert re.search(rf"\b{name}\b", (ROOT / "ms_tune" / spelled).read_text("utf-8")), f"{name} in {file}"
+
+
 GLOSSARY = ROOT / "docs" / "glossary.md"
 # Rejected words may be parts of the correct ones.
 _ALLOWED = {"微批": "微批次"}
