@@ -65,6 +65,7 @@ _LIBRARY = re.compile(rf"(?:site|dist)-packages/|/lib/python3|^<|{_LAUNCHERS}")
 _CORE = re.compile(
     rf"(?:site|dist)-packages/(?:torch|torch_npu|mindspore|ray|concurrent)/|/lib/python3[^/]*/(?!site-|dist-)|^<|{_LAUNCHERS}"
 )
+_CALLED = re.compile(r"\b(?:torch|torch_npu|F|functional|ops|mint)\.(?:[a-z]\w{0,40}\.){0,4}([a-z]\w{0,60})\(")
 _RANK_ID = re.compile(r"\bRankID:(\d{1,6})\b")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[-T ]\d\d:\d\d:\d\d(?:[.,:]\d{1,9})?")
 _FAMILIES = ("mindspore", "torch_npu", "torch")
@@ -234,6 +235,7 @@ class _Stream:
     waits_for_frames: bool = False
     rank_id: int | None = None
     rank_line: int = 0
+    code: str = ""  # the lines before
     statistics: StatisticsLines = field(default_factory=StatisticsLines)
     pools: dict[str, PoolState] = field(default_factory=dict)
 
@@ -289,6 +291,8 @@ class _Stream:
         frames = tuple(self.frames) if near else ()
         time = _TIME.search(text)
         rank_id = self.rank_id if number - self.rank_line <= _LINES_OF_MESSAGE else None
+        if "operator" not in match.labels and (called := _CALLED.search(self.code)):
+            match.labels["operator"] = called[1]
         new = _Found(number, text[match.start :], match, frames, time[0] if time else "", rank_id, text)
         sub = ""
         if self.label == (None, ""):
@@ -319,12 +323,11 @@ class _Stream:
         if form.framework == "mindspore":
             self._complete_from_statistics(sizes)
         used, held = sizes.get("used"), sizes.get("held")
-        if held is None and used is not None and ("cached" in sizes or form.all_free):
-            held = used + sizes.get("cached", 0)
+        if held is None and used is not None and "cached" in sizes:
+            held = used + sizes["cached"]
         rank = next((one for one in (self.label[0], file_rank, found.rank_id) if one is not None), None)
         if rank is None and "rank" in labels:
             rank = int(labels["rank"])
-        operator = labels.get("operator", "")
         return MemoryFailure(
             form.framework,
             found.line,
@@ -333,7 +336,7 @@ class _Stream:
             sizes.get("free"),
             used,
             held,
-            operator,
+            labels.get("operator", ""),
             _choose_frame(found.frames),
             rank,
             self.label[1],
@@ -374,8 +377,8 @@ def _read_log(path: Path, *, with_head: bool) -> tuple[list[MemoryFailure], list
     evidence: list[str] = []
     with open_log(path) as file:
         open_until = 0  # the last line that may continue a message
-        for number, line, has_word in _find_candidates(file, evidence if with_head else None):
-            if not has_word and number > open_until:
+        for number, line, code in _find_candidates(file, evidence if with_head else None):
+            if code is None and number > open_until:
                 continue
             for piece in line.split("\r") if "\r" in line else (line,):
                 short = piece if len(piece) <= 2 * _PART_OF_LINE else piece[:_PART_OF_LINE] + piece[-_PART_OF_LINE:]
@@ -383,6 +386,7 @@ def _read_log(path: Path, *, with_head: bool) -> tuple[list[MemoryFailure], list
                 label = (rank, "" if rank is not None else process)
                 if label in streams or len(streams) < _MOST_FAILURES:
                     stream = streams.setdefault(label, _Stream(label))
+                    stream.code = code or ""
                     stream.take(number, text)
                     if stream.last is not None and stream.last.line == number:
                         open_until = number + _LINES_OF_MESSAGE
@@ -394,8 +398,8 @@ def _read_log(path: Path, *, with_head: bool) -> tuple[list[MemoryFailure], list
     return sorted(failures, key=lambda failure: failure.line), evidence, frames
 
 
-def _find_candidates(file: BinaryIO, evidence: list[str] | None) -> Iterator[tuple[int, str, bool]]:
-    # Yield the lines with one of the words, each with the lines that may continue it, and whether they have a word.
+def _find_candidates(file: BinaryIO, evidence: list[str] | None) -> Iterator[tuple[int, str, str | None]]:
+    # Yield the lines with one of the words, each with both lines before it (maybe of code), and those that may continue it.
     done = rest = 0
     for body, first in read_line_blocks(file):
         text = decode_line(body)
@@ -408,9 +412,9 @@ def _find_candidates(file: BinaryIO, evidence: list[str] | None) -> Iterator[tup
         lines, hits, begin = text.split("\n"), _find_rows(low.split("\n")), 0
         for hit in (*hits, len(lines)):
             for row in range(begin, min(rest, hit, len(lines))):
-                yield first + row, lines[row], False
+                yield first + row, lines[row], None
             if hit < len(lines):
-                yield first + hit, lines[hit], True
+                yield first + hit, lines[hit], "\n".join(lines[max(hit - 2, 0) : hit])
                 begin, rest = hit + 1, hit + 1 + _LINES_OF_MESSAGE
         rest = max(0, rest - len(lines) + 1)
 

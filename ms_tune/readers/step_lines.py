@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache, lru_cache, reduce
 from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
@@ -31,7 +31,7 @@ _SCALED = {"milliseconds": ("time", 0.001), "seconds": ("time", 1.0)}  # values 
 _NUMBER = r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,4})?"
 _KINDS = {
     "I": r"(?P<{name}>\d{{1,19}})",
-    "C": r"(?P<{name}>\d[\d,]{{0,20}}(?:\.\d{{1,9}})?)",
+    "C": r"(?P<{name}>\d[\d,]{{0,20}}(?:\.\d{{1,9}})?(?:[KM]\b)?)",
     "N": rf"(?:np\.\w{{{{1,9}}}}\()?(?P<{{name}}>{_NUMBER.replace('{', '{{').replace('}', '}}')})",
     "F": rf"(?:np\.\w{{{{1,9}}}}\()?(?P<{{name}}>{_NUMBER.replace('{', '{{').replace('}', '}}')}|[-+]?(?i:nan|inf(?:inity)?))(?![\w.])",
     "T": r"(?P<{name}>(?:\d{{1,4}} days?, )?\d{{1,4}}(?::\d\d){{1,2}}|(?:\d{{1,5}}[dhms] ?){{1,4}})",
@@ -277,8 +277,9 @@ def _whole_numbers(column: Sequence[bytes]) -> list[int]:
 def _floats(column: Sequence[bytes], scale: float, *, signed: bool) -> list[float]:
     try:
         values = [*map(float, column)]
-    except ValueError:  # separators of thousands; an empty cell of a table
-        values = [float(text.replace(b",", b"") or b"nan") for text in column]
+    except ValueError:  # separators and letters of thousands; an empty cell of a table
+        letters = ((b",", b""), (b"K", b"e3"), (b"M", b"e6"))
+        values = [float(reduce(lambda rest, pair: rest.replace(*pair), letters, text) or b"nan") for text in column]
     if scale != 1:
         values = [value * scale for value in values]
     if not signed and not (min(values) >= 0 and max(values) < math.inf):

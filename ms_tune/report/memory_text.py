@@ -448,8 +448,7 @@ def show_failures(report: FailureReport, console: Console, *, quiet: bool = Fals
     console.write("")
     for name in ("wanted", "limit", "used", "held", "free", "allowed", "available", "outside", "short"):
         amount = getattr(first, f"{name}_bytes")
-        is_guessed = name == "held" and first.all_free  # it counts for `outside` only
-        if amount is not None and (amount or name != "short") and not is_guessed:
+        if amount is not None and (amount or name != "short"):
             share = f"{first.used_share:.1%}" if name == "used" and first.used_share is not None else ""
             note = console.text("oom.share", share=share) if share else ""
             write_figure(console, f"oom.{name}", _failure_size(amount), note)

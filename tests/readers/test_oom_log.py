@@ -117,8 +117,8 @@ SHORT = npu("2.00 GiB", "32.00 GiB", "29.00 GiB", "0.50 GiB", "29.75 GiB")
         (
             ("torch.OutOfMemoryError: Allocation on device 1 would exceed allowed memory. (out of memory)\nCurrently allocated     : "
             "10.00 GiB\nRequested               : 2.00 GiB\nDevice limit            : 16.00 GiB\nFree (according to CUDA): 0.50 GiB\n"),
-            "others",
-            5.5,
+            "shortage",
+            None,
             1.5,
         ),
         (
