@@ -469,8 +469,8 @@ class _TrainingLogReader:
         self._thin_steps()
 
     def _thin_steps(self) -> None:
-        while self._step_count > _MOST_STEPS:
-            ranks = [rank for run in self.runs for rank in run.ranks]
+        ranks = [rank for run in self.runs for rank in run.ranks] if self._step_count > _MOST_STEPS else []
+        while self._step_count > max(_MOST_STEPS, len(ranks)):
             for rank in ranks:
                 if len(rank) > 1:
                     rank.thin()
