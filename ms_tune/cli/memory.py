@@ -30,10 +30,6 @@ _ONLY_TRACES = (
     "device_memory",
     "reserve",
     "reserve_from",
-    "remove",
-    "shard",
-    "parts",
-    "recompute_layers",
 )
 _ONLY_SNAPSHOTS = (
     "device",
@@ -151,9 +147,8 @@ def _run_for_snapshots(name: str, arguments: Namespace, console: Console) -> Exi
 
 def _run_for_dry_run(arguments: Namespace, console: Console) -> ExitCode:
     # `what-if` with the settings of PyTorch's allocator, on the device of a verdict.
-    for option in ("device", "remove", "shard", "parts", "recompute_layers"):
-        if getattr(arguments, option) is not None:
-            raise UsageError(msg("trace.dry-run.option", option="--" + option.replace("_", "-")))
+    if arguments.device is not None:
+        raise UsageError(msg("trace.dry-run.option", option="--device"))
     for option in ("empty_cache_each_step", "keep_cache"):
         if getattr(arguments, option):
             raise UsageError(msg("snapshot.only-recordings", option="--" + option.replace("_", "-")))
@@ -219,10 +214,8 @@ def _build_what_if_parser(language: Language) -> Parser:
     parser.option("run", "allocator.help.run", type=Path, metavar="RUN")
     parser.option("--rank", "allocator.help.rank", type=parser.natural, metavar="N")
     add_device_arguments(parser, "--max-memory", "--limit")
-    parser.option("--remove", "allocator.help.remove", metavar="GROUP")
-    parser.option("--shard", "allocator.help.shard", metavar="GROUP")
-    parser.option("--parts", "allocator.help.parts", type=parser.count, metavar="N")
-    parser.option("--recompute-layers", "allocator.help.recompute", type=parser.count, metavar="K")
+    gone = ("--remove", "--shard", "--parts", "--recompute-layers")
+    parser.removed_options |= dict.fromkeys(gone, "allocator.changes-removed")
     parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
     parser.option("--expandable", "snapshot.help.expandable", action=BooleanOptionalAction, default=None)
     for name, text in (("--max-split-size-mb", "max-split"), ("--roundup-power2-divisions", "roundup")):
@@ -242,8 +235,6 @@ def _run_what_if(arguments: Namespace, console: Console) -> ExitCode:
     for name in _ONLY_SNAPSHOTS:
         if getattr(arguments, name, None) not in (None, False):
             raise UsageError(msg("snapshot.only-snapshots", option="--" + name.replace("_", "-")))
-    if arguments.parts and not arguments.shard:
-        raise UsageError(msg("allocator.parts-alone"))
     return _run_with_numpy("run", "what-if", arguments, console)
 
 
