@@ -80,18 +80,11 @@ def describe_model(name: str, config: Mapping[str, Any]) -> NewModel:
     for start, more in _data()["names"].items():
         values |= more if name.startswith(start) else {}
     rotary = config.get("rope_parameters")
-    for settings in (
-        rotary if isinstance(rotary, dict) else {},
-        config,
-    ):  # only numbers: a text could end a line of a script
-        values |= {
-            key: value for key, value in settings.items() if type(value) in (int, float, bool) and _is_finite(value)
-        }
+    # Only finite numbers: a text could end a line of a script.
+    for settings in (rotary if isinstance(rotary, dict) else {}, config):
+        numbers = {key: value for key, value in settings.items() if type(value) in (int, float, bool)}
+        values |= {key: value for key, value in numbers.items() if abs(value) < float("inf")}
     return NewModel(_UNSAFE.sub("-", name), values | {"model_type": kind} | _derive(values))
-
-
-def _is_finite(value: float) -> bool:
-    return abs(value) < float("inf")
 
 
 def _is_size(value: object) -> bool:

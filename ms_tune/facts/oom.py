@@ -85,17 +85,12 @@ def _has_words(form: Form, low: str) -> bool:
     return any(word in low for word in form.words) and (not form.also or any(word in low for word in form.also))
 
 
-@cache
-def _harmless() -> re.Pattern[str]:
-    return re.compile("|".join(load("out_of_memory")["harmless"]))
-
-
 def match_failure(text: str) -> Match | None:
     """Return the first form of a failed allocation that a text matches; None if there is none."""
     low = text.lower()
     for form in load_forms():
         if _has_words(form, low) and (match := read_form(form, text)) is not None:
-            return None if _harmless().search(text) else match
+            return None if re.search("|".join(load("out_of_memory")["harmless"]), text) else match
     return None
 
 

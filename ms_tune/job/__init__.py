@@ -177,11 +177,6 @@ class Job:
             yield "model-json", error
 
     @property
-    def has_named_model_config(self) -> bool:
-        """Return whether the user named the ``config.json`` of the model."""
-        return self.sizes_from.path is not None
-
-    @property
     def reads_model_config(self) -> bool:
         """Return whether its framework reads the ``config.json`` of the model: the static graph does, for non-legacy models."""
         return self.dialect is Dialect.MINDFORMERS and not is_legacy(self.merged.data)

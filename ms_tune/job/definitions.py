@@ -274,7 +274,8 @@ def read_config_fields(sources: Iterable[SourceStamp]) -> Mapping[KeyPath, Mappi
     classes = _Classes()
     for source in sorted(sources, key=lambda one: _PLACE not in one.path):
         for node in parse_source_file(source.path, b"dataclass", b"Literal").body:
-            if isinstance(node, ast.ClassDef) and any(_is_dataclass(one) for one in node.decorator_list):
+            decorators = [getattr(one, "func", one) for one in getattr(node, "decorator_list", ())]
+            if isinstance(node, ast.ClassDef) and "dataclass" in map(name_of, decorators):
                 classes.found.setdefault(node.name, []).append((source.path, node))
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 classes.found.setdefault(node.targets[0].id, []).append((source.path, node.value))
@@ -284,10 +285,6 @@ def read_config_fields(sources: Iterable[SourceStamp]) -> Mapping[KeyPath, Mappi
         return None
     classes.add_section((), max(roots, key=lambda name: len(classes.fields_of(name))))
     return classes.sections
-
-
-def _is_dataclass(node: ast.expr) -> bool:
-    return name_of(node.func if isinstance(node, ast.Call) else node) == "dataclass"
 
 
 class _Classes:

@@ -9,7 +9,7 @@ from ms_tune.diagnostics import Diagnostic, KeyPath, Severity
 from ms_tune.dialects import PlanIssue
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.mindformers.placement import KEYS
-from ms_tune.dialects.values import are_numbers, compile_segment, is_risky, pattern_fault
+from ms_tune.dialects.values import are_numbers, compile_segment, is_patterns, is_risky, pattern_fault
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import cells_of, is_legacy, names_of
 
@@ -118,12 +118,12 @@ def _entries(items: list[tuple[KeyPath, object]], *, named: bool) -> Iterator[Vi
         missing = next((key for key in needed if key not in item), "")
         if missing:
             yield Violation(path, "missing", {"missing": missing})
-        elif named and not _are_names(item["op_name"]):
+        elif named and not is_patterns(_names_of(item)):
             yield Violation((*path, "op_name"), "op-name")
         elif not _are_layers(item["layers"]):
             yield Violation((*path, "layers"), "layers")
         else:
-            for name in _names(item["op_name"]) if named else [""]:
+            for name in _names_of(item) if named else [""]:
                 groups.setdefault(name, []).append((path, item))
     for group in groups.values():
         first, *others = (item.get("backward_prefetch") for _, item in group)
@@ -140,12 +140,9 @@ def while_off(context: CheckContext) -> Iterator[Violation]:
             yield Violation((_SWAP, key))
 
 
-def _are_names(value: object) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(name, str) for name in value))
-
-
-def _names(value: object) -> list[object]:
-    return value if isinstance(value, list) else [value]
+def _names_of(item: dict[object, object]) -> list[object]:
+    names = item["op_name"]
+    return names if isinstance(names, list) else [names]
 
 
 def _are_layers(value: object) -> bool:

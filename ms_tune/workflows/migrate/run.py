@@ -86,7 +86,7 @@ def migrate_job(
     if base is not None:
         draft.add_base(base)
     result = _migrate(draft, check=check, language=language)
-    if not job.has_named_model_config:
+    if job.sizes_from.path is None:
         return result
     return replace(result, merged=yaml_text(with_folder(source.data, source.model_config or {})))
 
