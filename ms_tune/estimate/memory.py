@@ -12,7 +12,7 @@ from enum import Enum
 
 from ms_tune.dialects.job_parts import DType
 from ms_tune.enums import Dialect
-from ms_tune.estimate.flops import Attention, Widths, layer_parameters
+from ms_tune.estimate.flops import Widths, layer_parameters
 from ms_tune.estimate.static import StaticMemory, has_query_norm, parameter_dtype
 from ms_tune.facts.models import ModelConfig
 from ms_tune.records import Record
@@ -187,17 +187,13 @@ def megatron_activations(
     norms = sum(name.endswith("layernorm") for name in recomputed)
     kept = (4 - norms) * between // share.between
     if "self_attention" not in recomputed:
-        kept += _attention_bytes(share, one, one.heads * (one.head + one.value))
+        wide = (one.heads + one.groups) * (one.head + one.value)
+        kept += (_HALF * share.tokens * wide + _SOFTMAX * share.tokens * one.heads) // share.tensor
     products = 2 if not widths.gated else 3 if fused else 4
     if any(name.endswith("activation_func") for name in recomputed):
         products = 2 if widths.gated else 1
     kept += 0 if "mlp" in recomputed else _feed_forward_bytes(widths, share, products, experts=experts)
     return Activations(kept, between // share.between)
-
-
-def _attention_bytes(share: RankShare, one: Attention, of_queries: int) -> int:
-    wide = of_queries + one.groups * (one.head + one.value)
-    return (_HALF * share.tokens * wide + _SOFTMAX * share.tokens * one.heads) // share.tensor
 
 
 def _feed_forward_bytes(widths: Widths, share: RankShare, times: int, *, experts: bool) -> int:

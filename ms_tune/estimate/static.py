@@ -111,7 +111,7 @@ def estimate_static_memory(
     # Forward passes of later micro-batches need the embedding again.
     chunks = tuple(
         chunk._replace(
-            layers=tuple(filter(_is_recomputed, chunk.layers)),
+            layers=tuple(layer for layer in chunk.layers if layer.full),
             embedding=chunk.embedding and stage.stages > 1,
             head=False,
         )
@@ -137,10 +137,6 @@ def _step_bytes(job: StaticModel, trained: Sequence[WeightBytes], sharing: Stati
         return 2 * sum(size * counts[one] for one, size in sizes.items()) + update
     copies = (2 if sharing.ranks > 1 else 1) * shard_weights(trained, sharing)["weights"]
     return copies + (0 if parameter_dtype(job.model) is DType.FLOAT32 else update)
-
-
-def _is_recomputed(layer: StageLayer) -> bool:
-    return layer.full
 
 
 def parameter_dtype(model: ModelConfig) -> DType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -30,10 +30,6 @@ from ms_tune.fit.measure import Probe, RunFigures
 
 _BACKWARD = "backward"
 _TWO = 2  # runs that define a line; lines that determine a layer's activations
-
-
-def _only_phases(figures: RunFigures, phases: Collection[str]) -> RunFigures:
-    return replace(figures, phase_peaks={phase: peak for phase, peak in figures.phase_peaks.items() if phase in phases})
 
 
 class StageMeasurements:
@@ -230,7 +226,10 @@ class StageMeasurements:
         phases = self.usual_lines(main, RecomputeMode.FULL, stage)
         if len(runs) < _TWO or full is None or not phases:
             return RecomputeTransient()
-        whole = [(_only_phases(figures, phases), plain.bytes_with(figures.layers)) for figures in runs[:_TWO]]
+        whole = []
+        for figures in runs[:_TWO]:
+            peaks = {phase: peak for phase, peak in figures.phase_peaks.items() if phase in phases}
+            whole.append((replace(figures, phase_peaks=peaks), plain.bytes_with(figures.layers)))
         return fit_transient(freed, whole, main, max(full.activations, Fraction(0)))
 
     def first_chunk_transient(

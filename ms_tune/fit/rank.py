@@ -225,14 +225,11 @@ class _LayoutRanker:
             self._schedules[several] = run.pipeline.schedule
         return self._schedules[several]
 
-    def _rank_share(self, layout: Layout, *, sequence: bool) -> RankShare:
-        tokens = self._widths.tokens * layout.size // layout.context
-        return RankShare(tokens, layout.tensor, sequence, layout.context, layout.expert, layout.data)
-
     def _layout_facts(
         self, layout: Layout, read: _ReadLayout, schedule: Schedule, placement: list[list[int]]
     ) -> LayoutFacts:
-        share, model = self._rank_share(layout, sequence=read.sequence), self._loaded.job.model
+        tokens, model = self._widths.tokens * layout.size // layout.context, self._loaded.job.model
+        share = RankShare(tokens, layout.tensor, read.sequence, layout.context, layout.expert, layout.data)
         graph = graph_of_layout(read.loaded, layout)
         stages, layers, in_flight = layout.pipeline, [], []
         for stage in range(stages):

@@ -298,17 +298,19 @@ _TYPE = re.compile(r"mindspore(?:\.common)?(?:\.tensor)?\.Tensor$")
 _AWAY = frozenset(
     (
         *("asnumpy", "numpy", "item", "tolist", "size", "dim", "ndimension", "numel", "nelement", "stride", "shape"),
+        *("is_contiguous", "is_floating_point", "is_complex", "data_ptr", "storage_offset", "storage", "split"),
         *(
-            "is_contiguous",
-            "is_floating_point",
-            "is_complex",
-            "data_ptr",
-            "storage_offset",
-            "storage",
-            "split",
             "chunk",
+            "unbind",
+            "has_init",
+            "init_data",
+            "backward",
+            "dtype",
+            "type",
+            "register_hook",
+            "nbytes",
+            "itemsize",
         ),
-        *("unbind", "has_init", "init_data", "backward", "dtype", "type", "register_hook", "nbytes", "itemsize"),
     )
 )
 

@@ -27,12 +27,7 @@ from ms_tune.dryrun.prepare import limit_of_script
 from ms_tune.dryrun.request import DryrunRequest, Pipeline, Split
 from ms_tune.enums import LayerKind, RecomputeMode, SizeOrigin
 from ms_tune.errors import MsTuneError, UnsupportedError
-from ms_tune.estimate.megatron import (
-    LoraAdapter,
-    MegatronOptions,
-    PartRatios,
-    megatron_stage,
-)
+from ms_tune.estimate.megatron import LoraAdapter, MegatronOptions, PartRatios, megatron_stage
 from ms_tune.estimate.memory import Estimate
 from ms_tune.facts.sizes import bound_vocabulary
 from ms_tune.job import ModelSizes
@@ -42,9 +37,7 @@ from ms_tune.source.shell.read import Launches
 from ms_tune.source.shell.values import Reason
 from ms_tune.text import msg
 from ms_tune.verdict.limit import limit_of_torch
-from ms_tune.workflows.check.config import (
-    OverviewRequest,
-)
+from ms_tune.workflows.check.config import OverviewRequest
 from ms_tune.workflows.check.result import Assumptions
 
 _NODE = 8  # NPUs of one machine, assumed if their number is only known at run time

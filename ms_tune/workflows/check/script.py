@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.dialects import LayerPlan
 from ms_tune.dialects.megatron.arguments import command_in
-from ms_tune.dialects.megatron.read import (
-    SERVED,
-    ArgumentReader,
-    NotEvaluableError,
-    size_in,
-)
+from ms_tune.dialects.megatron.read import SERVED, ArgumentReader, NotEvaluableError, size_in
 from ms_tune.dryrun.request import CommandRequest
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
@@ -41,11 +36,7 @@ from ms_tune.workflows.check.config import (
     release_in,
     start_overview,
 )
-from ms_tune.workflows.check.multimodal import (
-    add_fsdp2_estimate,
-    add_script_estimate,
-    add_yaml_estimate,
-)
+from ms_tune.workflows.check.multimodal import add_fsdp2_estimate, add_script_estimate, add_yaml_estimate
 from ms_tune.workflows.check.program import ProgramEstimate, estimate_command, estimate_program
 from ms_tune.workflows.check.result import Overview, Sizes, StageVerdict, Subject, Suggestion
 

@@ -14,14 +14,7 @@ from ms_tune.dryrun.request import DryrunRequest, Split
 from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError
 from ms_tune.estimate.flops import layer_parameters
-from ms_tune.estimate.memory import (
-    Estimate,
-    LiveLayers,
-    RankShare,
-    estimate_stage,
-    logits_bytes,
-    megatron_activations,
-)
+from ms_tune.estimate.memory import Estimate, LiveLayers, RankShare, estimate_stage, logits_bytes, megatron_activations
 from ms_tune.facts.devices import pool_of
 from ms_tune.facts.query import data_folder, default_release
 from ms_tune.fit.job import PlannedJob, layer_offset_or_none, read_job, write_lists
