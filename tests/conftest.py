@@ -17,8 +17,9 @@ from tests import scratch
 
 # Machines are shared: the time of one example is not significant. Every run uses the same examples, so that only code
 # changes the result; `--hypothesis-profile random` draws new ones.
-settings.register_profile("shared-machine", deadline=None, derandomize=True)
-settings.register_profile("random", deadline=None)
+_EXAMPLES = 300 if "MS_TUNE_TEST_MORE" in os.environ else 100
+settings.register_profile("shared-machine", deadline=None, derandomize=True, max_examples=_EXAMPLES)
+settings.register_profile("random", deadline=None, max_examples=_EXAMPLES)
 settings.load_profile("shared-machine")
 
 # xdist's processes set it; they would wrap texts to that width.

@@ -15,7 +15,7 @@ import pytest
 from ms_tune.native import compile_library
 from tests.dryrun.conftest import RealRun, run_dryrun
 
-pytestmark = [pytest.mark.mindspore, pytest.mark.slow, pytest.mark.drawn(18)]  # each starts MindSpore, four seconds
+pytestmark = [pytest.mark.mindspore, pytest.mark.slow, pytest.mark.drawn(9)]  # each starts MindSpore, four seconds
 
 MIB = 2**20
 _BEGIN = """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dryrun import dynamic as reference
@@ -293,7 +293,6 @@ FUZZED = edited(
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(paths(FUZZED))), VALUES)
 def test_no_value_anywhere_makes_it_fail_in_another_way_than_it_says(
     path: tuple[str | int, ...], value: object

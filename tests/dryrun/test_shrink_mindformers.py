@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dryrun.job import Column, MindFormersJob
@@ -401,7 +401,6 @@ LISTS = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
 @given(
     recompute=st.one_of(st.booleans(), st.lists(st.integers(0, 17), min_size=4, max_size=4)),
     select=LISTS,
@@ -488,7 +487,6 @@ def test_a_speed_up_file_that_is_not_there_is_left_out_and_listed(
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(paths(MINDFORMERS))), VALUES)
 def test_no_value_anywhere_makes_it_fail_in_another_way_than_it_says(
     path: tuple[str | int, ...], value: object

@@ -31,7 +31,7 @@ from tests.oracle.cases import as_read, text_of
 from tests.oracle.models import Models
 from tests.oracle.whole_cases import left_out, without_some
 
-CASES = cases(100, 250)
+CASES = cases(50, 250)
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 _ODD: tuple[Any, ...] = (None, True, False, 0, -1, 1, 2, 1.5, "x", "", [], {}, [1], ["a"], {"a": 1}, "1", [[1]])
 # Settings that are only checked after loading: by the trainer, the command or the layers.

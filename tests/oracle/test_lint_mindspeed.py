@@ -33,7 +33,7 @@ from tests.oracle import mindspeed_config, wheels
 from tests.oracle.amount import cases
 from tests.oracle.whole_cases import left_out
 
-CASES = cases(100, 250)
+CASES = cases(50, 250)
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 _SECONDS = 600
 _ODD: tuple[Any, ...] = (None, True, False, 0, -1, 1, 2, 1.5, "x", "", [], {}, [1], ["a"], {"a": 1}, "1", [[1]])

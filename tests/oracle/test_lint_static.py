@@ -18,13 +18,14 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language
+from tests.oracle.amount import cases
 from tests.oracle.cases import text_of
 from tests.oracle.framework import Framework, framework_of
 from tests.oracle.lint_cases import random_config
 from tests.oracle.network_cases import random_network
 from tests.oracle.whole_cases import left_out
 
-CASES = int(os.environ.get("MS_TUNE_ORACLE_CASES", "75"))  # of each release
+CASES = cases(40, 75)  # of each release
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 CHECKS = built_in(Dialect.MINDFORMERS)
 # Without its class no model is built, and nothing is compared.

@@ -37,7 +37,7 @@ def oracle() -> mindspeed_ms.Oracle:
     return mindspeed_ms.Oracle()
 
 
-CASES = cases(150, 375)
+CASES = cases(80, 375)
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MISSING = pynative.why_missing()
 pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
-CASES = cases(300, 750)
+CASES = cases(120, 750)
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 _LABELS = {
     "Recompute": "select_patterns",

@@ -28,7 +28,7 @@ from tests.oracle.models import Models, Network
 from tests.oracle.test_pynative import assert_same_layers
 from tests.oracle.whole_cases import ARCHITECTURES, SEED, dynamic_config
 
-CASES = cases(60, 150)
+CASES = cases(40, 150)
 _MODELS = ("qwen3", "deepseek_v3")
 _MISSING = pynative.why_missing()
 pytestmark = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))

@@ -85,7 +85,6 @@ class _Slow(CompiledEngine):
 
 class TestOptimal:
     @pytest.mark.slow
-    @settings(max_examples=150)
     @given(small_problems())
     def test_small_problems_are_planned_as_low_as_brute_force_does(self, rows: list[Row]) -> None:
         result = plan_addresses(problem(rows), compiled(), seconds=20)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from ms_tune.pools.mindspore_pool import PAGE, MindSporeBestFitPool, MindSporePool, MindSporeSettings, Vmm
 from ms_tune.pools.pool import Divergence, Mismatches, Placing, compare_with_trace, find_divergence, replay_workload
@@ -91,7 +91,6 @@ EVERY_SETTING = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("older", [False, True], ids=["newer", "older"])
-@settings(max_examples=150, deadline=None)
 @given(work=workloads(releases=True))
 def test_blocks_never_overlap_and_sizes_are_in_order(work: Workload, *, older: bool) -> None:
     for chosen in EVERY_SETTING:

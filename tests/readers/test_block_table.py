@@ -140,7 +140,7 @@ def test_a_line_that_is_too_long_is_skipped(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(mutated())
 def test_mutated_files_are_read_as_the_row_reader_reads_them(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as place:

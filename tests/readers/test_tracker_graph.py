@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.readers import lines, tensors
@@ -102,7 +102,6 @@ STRETCHES = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
 @given(pieces=STRETCHES, part=st.sampled_from([1, 100, 1 << 20]))
 def test_many_at_once_is_the_same_as_line_by_line(pieces: list[str], part: int) -> None:
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:

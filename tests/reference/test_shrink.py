@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ms_tune.dialects.job_parts import SettingChange
@@ -108,7 +108,6 @@ def test_a_size_that_is_missing_is_reported(key: str) -> None:
     assert caught.value.message.params["key"] == key
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(paths(MINDSPEED))), VALUES)
 def test_no_value_of_mindspeed_makes_it_fail_in_another_way_than_it_says(
     path: tuple[str | int, ...], value: object
@@ -253,7 +252,6 @@ FUZZED = CASES["DeepSeek-V3"].config
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(paths(FUZZED))), VALUES)
 def test_no_value_anywhere_makes_it_fail_in_another_way_than_it_says(
     path: tuple[str | int, ...], value: object
