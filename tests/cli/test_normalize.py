@@ -56,26 +56,6 @@ def as_json(config: Path, text: str, capsys: pytest.CaptureFixture[str]) -> tupl
     return code, shown
 
 
-def test_the_guides_example(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, shown = as_json(config, GUIDE, capsys)
-    assert code == 0
-    assert shown["placement"] == [[4, 5, 5, 5, 5], [5, 5, 5, 5, 4]]
-    assert shown["formative"]["layer_recompute"] == [[2, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
-    assert shown["formative"]["select_recompute"][r"feed_forward\.w3\.matmul"] == [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
-    assert shown["layers"][25] == {
-        "layer": 25,
-        "stage": 0,
-        "chunk": 1,
-        "recompute": "select",
-        "select_patterns": [r"feed_forward\.w1\.activation\.silu", r"feed_forward\.mul", r"feed_forward\.w1\.matmul"],
-        "comm_patterns": [r"ffn_norm\.norm", r"attention_norm\.norm"],
-        "select_exclude_patterns": [],
-        "comm_exclude_patterns": [],
-        "overridden_patterns": [],
-        "swap": [],
-    }
-
-
 def test_as_log(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text(GUIDE)
     assert main(["normalize-recompute", "--as-log", str(config)]) == 0
@@ -174,12 +154,6 @@ def test_a_layer_count_from_the_command_line(config: Path, capsys: pytest.Captur
     config.write_text("parallel_config: {pipeline_stage: 4}\nmodel: {model_config: {a: 1}}\n")
     assert main(["normalize-recompute", "--json", "--layers", "8", str(config)]) == 0
     assert json.loads(capsys.readouterr().out)["placement"] == [[2, 2, 2, 2]]
-
-
-def test_a_version_that_is_not_served(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(flat())
-    assert main(["normalize-recompute", "--lang", "en", "--framework-version", "1.5", str(config)]) == 2
-    assert "version 1.5 is not supported; supported: mindformers 1.6, 1.7" in capsys.readouterr().err
 
 
 WRITTEN = GUIDE.replace("': True", "': [[4, 5, 5, 5, 5], [5, 5, 5, 5, 4]]").replace(
@@ -329,30 +303,6 @@ def test_the_release_of_a_target(config: Path, capsys: pytest.CaptureFixture[str
     assert "expected one of: mindformers, mindformers-pynative, mindspeed-ms" in capsys.readouterr().err
 
 
-MINDSPEED = """\
-model_config: {num_layers: 4}
-training_config: {}
-parallel_config: {pipeline_model_parallel_size: 2, recompute_config: {recompute: [1, 0]}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "dialect"),
-    [
-        ("parallelism: {pipeline_parallel: 2}\ntraining: {}\nmodel: {num_hidden_layers: 4}\n", "mindformers-pynative"),
-        (MINDSPEED, "mindspeed-ms"),
-    ],
-)
-def test_other_dialects(text: str, dialect: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(text)
-    assert main(["normalize-recompute", "--json", str(config)]) in {0, 1}
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["dialect"] == dialect
-    assert main(["normalize-recompute", "--lang", "en", str(config)]) in {0, 1}
-    assert f"dialect {dialect}" in capsys.readouterr().out
-    assert main(["normalize-recompute", "--write", "--lang", "en", str(config)]) in {0, 1}
-
-
 REDUCED = """
 use_legacy: False
 parallel_config: {pipeline_stage: 2}
@@ -379,13 +329,6 @@ def test_sizes_that_contradict_what_the_config_takes_from_other_files(
         assert f"{option} {value} contradicts the config" in error
         assert outcome in error
     assert main(["normalize-recompute", "--layers", "4", "--stages", "2", str(config)]) < 2
-
-
-@pytest.mark.parametrize("stages", ["0", "null"])
-def test_no_stages(stages: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, shown = as_json(config, FLAT_ONE.replace("STAGES", stages), capsys)
-    assert code == 1
-    assert "no-stages" in {problem["id"] for problem in shown["problems"]}
 
 
 FLAT_ONE = "parallel_config: {pipeline_stage: STAGES}\nmodel: {model_config: {num_layers: 4}}\n"

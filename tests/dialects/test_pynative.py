@@ -176,30 +176,6 @@ STAGES = {
 }
 
 
-def test_recompute_of_every_kind_on_two_stages_in_2_0() -> None:
-    assert log_of("2.0", exclude_op=["MatMul"], **STAGES) == [
-        "Ops excluded from recompute (MUST_SAVE): ['MatMul']",
-        "--- Final Select Recompute Configuration Map---",
-        "layer0: self_attention",
-        RULER,
-        "--- Final Comm Select Recompute Configuration Map---",
-        RULER,
-        "Set select recompute at layer 0: self_attention",
-        "Set full recompute at layer 1",
-        "Ops excluded from recompute (MUST_SAVE): ['MatMul']",
-        "--- Final Select Recompute Configuration Map---",
-        "layer2: self_attention.core_attention",
-        "layer4: mlp",
-        RULER,
-        "--- Final Comm Select Recompute Configuration Map---",
-        "layer2: self_attention.gather",
-        "layer3: self_attention.gather",
-        RULER,
-        "Set select recompute at layer 2: self_attention.core_attention",
-        "Set select recompute at layer 4: mlp",
-    ]
-
-
 def test_recompute_of_every_kind_on_two_stages_in_2_1() -> None:
     assert log_of("2.1", exclude_op={"self_attention.gather": ["0"]}, **STAGES) == [
         "--- Final Recompute Configuration Map---",

@@ -71,15 +71,6 @@ def test_the_blanks_of_the_frameworks_lines() -> None:
         )
 
 
-def test_the_guides_third_example_operators() -> None:
-    assert lines(op_swap=OPERATORS) == [
-        "Set op_swap at layer 0: .attention, value=20",
-        "Set op_swap at layer 1: .attention, value=20, .feed_forward, value=15",
-        "Set op_swap at layer 2: .attention, value=20, .feed_forward, value=15",
-        "Set op_swap at layer 3: .attention, value=10",
-    ]
-
-
 def test_the_guides_fourth_example_with_recompute() -> None:
     assert lines(recompute={"select_recompute": {"feed_forward": [0, 3]}}, op_swap=OPERATORS) == [
         "Set select recompute at layer 0: feed_forward",
