@@ -67,6 +67,7 @@ _MOST_LAYOUTS = 20_000  # layouts to keep; a log has some dozen
 _LONGEST = 4096  # bytes of a line; the layouts of longer ones are not kept
 _MOST_WAITING = 4000  # steps; more would not fit into a cache
 _MANY_DRAWINGS = 8  # of progress bars, in one line
+_OF_BOTH = {"number", "total", "epoch", "rank", "stamp"}  # values that both lines of a step may have
 _OF_BARS = ("elapsed", "number", "total")  # values of a progress bar
 _MILLISECONDS = 1000
 _FEW = 8  # lines that are read at both ends of a stretch
@@ -223,6 +224,8 @@ class _TrainingLogReader:
         self._kind = _NONE  # of the rows that wait
         self._rows: list[tuple[bytes, ...]] = []
         self._lines: list[int] = []
+        self._added: list[tuple[bytes, ...]] = []  # values of other lines about the first of the rows that wait
+        self._added_names: tuple[str, ...] = ()
         self._rates: dict[int, float] = {}  # samples/s per card of some waiting rows
 
     @property
@@ -395,9 +398,24 @@ class _TrainingLogReader:
         if "number" not in names:
             of_bar, more = self._bar.read_values()
             names, values = names + of_bar, values[: len(names)] + more
+        if form is self._kind.form and names != self._kind.names and self._completes(names, values):
+            self._added_names = names
+            self._added.append(values)
+            return
         self._begin_kind(form, names)
         self._rows.append(values)
         self._lines.append(line)
+
+    def _completes(self, names: tuple[str, ...], values: tuple[bytes, ...]) -> bool:
+        # Return whether a line has other values of the step in the last row, as its predecessors had.
+        whose, count = {*names} & {*self._kind.names}, len(self._rows) - 1
+        if len(self._added) != count or "number" not in whose or not whose <= _OF_BOTH:
+            return False
+        row = dict(zip(self._kind.names, self._rows[-1], strict=False))
+        own = dict(zip(names, values, strict=False))
+        return names == (self._added_names if count else names) and all(
+            row[one] == own[one] for one in whose - {"stamp"}
+        )
 
     def _read_addition(self, form: StepForm, values: Mapping[str, bytes]) -> None:
         if form.role == "rate":
@@ -450,11 +468,18 @@ class _TrainingLogReader:
     def place_batch(self, *, dense: bool = False) -> None:
         """Add the rows read so far to the runs that they belong to; if they are ``dense``, all, of a long log as well."""
         self._dense = dense
-        kind, rows, lines, rates = self._kind, self._rows, self._lines, self._rates
-        self._kind, self._rows, self._lines, self._rates = _NONE, [], [], {}
+        kind, rows, lines, rates, added = self._kind, self._rows, self._lines, self._rates, self._added
+        self._kind, self._rows, self._lines, self._rates, self._added = _NONE, [], [], {}, []
+        if added and (count := len(added)) < len(rows):  # the others are placed as they are
+            self._kind, self._rows, self._lines, self._added = kind, rows[:count], lines[:count], added
+            self.place_batch(dense=dense)
+            rows, lines, rates, added = rows[count:], lines[count:], {}, []
         if not rows:
             return
         columns, bad = convert_rows(kind, rows)
+        if added:
+            more, worse = convert_rows(kind._replace(names=self._added_names), added)
+            columns, bad = {**more, **columns}, bad | worse
         for place in sorted(bad):
             self._count_damage(lines[place])
         columns["line"] = lines
