@@ -1,7 +1,7 @@
 """Measure ``ms-tune metrics``, ``ms-tune memory LOG`` and ``ms-tune profile`` on large generated files, compared with a program that only reads them.
 
-``python benchmarks/performance.py [LOG_MB] [TRACE_MB]`` (by default 1000 and 500). There are two logs: one of steps
-only, which is the worst case, and one with one step in a hundred lines, as in debugging. The output has processor
+``python benchmarks/performance.py [LOG_MB] [TRACE_MB]`` (by default 1000 and 500). There are two logs of Megatron: one of steps
+only, which is the worst case, and one with one step in a hundred lines, as in debugging; and one of steps only of each trainer. The output has processor
 seconds, start-up included, of the command and of a program that reads the file; the peak resident memory; and
 wall-clock seconds of both with the file on disk and not in memory.
 """
@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from tests.metrics.profiles import host_bound
+from tests.readers.test_trainers import TRAINERS
 from tests.readers.training_logs import megatron_line
 
 _NOISE = "[WARNING] DEVICE(4711,ffff9,python):2026-01-01-10:00:00.000.000 [mindspore/ccsrc/runtime.cc:99] Launch] nothing of interest %d\n"
 _FAILURE = "RuntimeError: NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 60.97 GiB total capacity; 59.00 GiB already allocated\n"
-_NANOGPT = "iter %d: loss %.4f, time %.2fms, mfu 41.25%%\n"
 _READ = "import sys\nwith open(sys.argv[1], 'rb') as file:\n    while file.read(4194304):\n        pass\n"
 
 
@@ -37,12 +39,9 @@ def main() -> None:
             with log.open("a", encoding="utf-8") as file:
                 file.write(_FAILURE)
             _show(f"memory, {name}, the failure at its end", log, ["memory", str(log), "--json"])
-        written = 0
-        with log.open("w", encoding="utf-8") as file:
-            while written < sizes[0]:
-                few = range(written // 52, written // 52 + 10_000)
-                written += file.write("".join(map(_NANOGPT.__mod__, ((at, 1 + at % 7 / 9, 99 + at % 7) for at in few))))
-        _show("metrics, lines of nanoGPT", log, ["metrics", str(log), "--json"])
+        for trainer, facts in TRAINERS.items():
+            _write_trainer(log, sizes[0], facts["line"])
+            _show(f"metrics, lines of {trainer}", log, ["metrics", str(log), "--json"])
         output = host_bound().write(folder)
         _repeat_trace(output / "trace_view.json", sizes[-1])
         _show("profile", output / "trace_view.json", ["profile", str(output), "--json"])
@@ -58,6 +57,31 @@ def _write_log(log: Path, size: int, every: int) -> int:
             written += sum(map(len, lines))
             file.writelines(lines)
     return step
+
+
+def _write_trainer(log: Path, size: int, line: str) -> None:
+    """Write steps of 2.5 s, each with another loss, as a trainer of the tests prints them."""
+    line = re.sub(r"/( *)(?:100|900|3912|4468)\b", "/90000000", line)
+    written = step = 0
+    with log.open("w", encoding="utf-8", newline="") as file:
+        while written < size:
+            step += 1
+            whole, seconds = step * 5 // 2, 2 + step * 7 % 11 / 10
+            counts = dict.fromkeys(("number", "before", "samples", "tokens"), step)
+            rates = {
+                "speed": 0.4,
+                "mean": 2.5,
+                "mean_speed": 0.4,
+                "rate": 0.4,
+                "pace": 2.5,
+                "skipped": 3,
+                "mfu": 35 + step % 7,
+            }
+            times = {"seconds": seconds, "ms": seconds * 1000, "whole_ms": int(seconds * 1000), "whole": whole}
+            clock = {"elapsed": timedelta(seconds=whole), "minutes": whole // 60, "rest": whole % 60}
+            stamp = f"{datetime(2026, 1, 1) + timedelta(seconds=whole)},{step % 2 * 500:03d}"  # noqa: DTZ001 - as printed
+            loss = round(2 + step * 31 % 100 / 1000, 4)
+            written += file.write(line.format_map({**counts, **rates, **times, **clock, "stamp": stamp, "loss": loss}))
 
 
 def _repeat_trace(trace: Path, size: int) -> None:
