@@ -63,7 +63,7 @@ WORDS = {
     "set aside": r"sets? aside",
     "held to": r"held to",
     "may take": r"may take",
-    "is no": r"(?:is|are) (?:no|none)",
+    "is no": r"(?:is|are) (?-i:no|none)",  # but not Python's None
 }
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")

@@ -397,7 +397,8 @@ def cut(text: str, value: object) -> str:
         return ""
     text = re.sub(r" with value (?:.* )?(?=is not)| between 1 and \d+!?", " ", text).replace("  ", " ")
     text = re.sub(r"[,.]? *(?:(?:[Bb]ut|and) (?:\w+ )?(?:is|got|gets?|given|found|was)\b|got (?!multiple)).*", "", text)
-    text = text.replace(repr(value), "...")
+    text = text.replace(repr(value), "...").replace(value if isinstance(value, str) and value else repr(value), "...")
+    text += ")" * (text.count("(") - text.count(")"))  # one that was cut away
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 
@@ -496,11 +497,18 @@ def main(folder: Path) -> None:
     for (about, names, some), keys in together.items():
         rows[about.dialect].append(_row(about, [one.condition for one in keys], names, some, lines[keys[0]]))
     for dialect, path in PATHS.items():
-        head = path.read_text("utf-8").partition("    test:")[0]
         rows[dialect][0] = rows[dialect][0].replace("{each:", "{asks-others: true, each:", 1)
-        path.write_text(f"{head}    test:\n{''.join(rows[dialect])}", "utf-8")
+        write_rows(path, IDS[dialect], rows[dialect])
     made = {name: dict(sorted(count.items())) for name, count in reversed(figures.items())}
     FIGURES.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+
+
+def write_rows(path: Path, check: str, rows: Iterable[str]) -> None:
+    """Replace the rows of one of a checklist's checks."""
+    before, mark, rest = path.read_text("utf-8").partition(f"  - id: {check}\n")
+    head, _, old = rest.partition("    test:\n")
+    _, others, after = old.partition("\n  - id: ")
+    path.write_text(f"{before}{mark}{head}    test:\n{''.join(rows)}{others}{after}", "utf-8")
 
 
 def _row(

@@ -294,8 +294,10 @@ def judge(sources: Path, release: str, stops: Sequence[Stop], shown: dict[Key, P
             end = "said" if says(answer, stops[one.row]) else "other" if "stopped" in answer else "free"
             ends.setdefault(one.row, Counter())[end] += 1
             if end == "said":
-                known.setdefault(one.row, []).append(errors(one, release))
-                shown[stops[one.row].key] = one
+                others = errors(one, release)
+                known.setdefault(one.row, []).append(others)
+                if not others or stops[one.row].key not in shown:
+                    shown[stops[one.row].key] = one
             first = next((row for row, stop in enumerate(stops) if stop.condition and says(answer, stop)), None)
             if end == "other" and first is not None and first not in before.setdefault(one.row, []):
                 before[one.row].append(first)

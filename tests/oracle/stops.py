@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ms_tune.lint.rows import parse_expression
 
@@ -44,6 +44,8 @@ _COMPUTED = "a value that is no option of the parser"
 _CONDITIONAL = "a local value that depends on conditions"
 _UNDECIDED = "no option decides it"
 _LACKING = "an option that the parser lacks"
+_CHANGED = "a value that the class changes before"
+_ITEM = "item"  # the checklists' word for an element
 
 
 Key = tuple[str, str, str, str]
@@ -69,12 +71,15 @@ class OutOfReachError(Exception):
     """A part of a condition that the language of the checklists does not have, or whose value is not an option's."""
 
 
-def stops_of(root: Path, places: Sequence[str], options: frozenset[str]) -> Iterator[Stop]:
-    """Yield the places in the validation functions of files and folders of a repository; ``options`` are the known destinations."""
+def stops_of(root: Path, places: Sequence[str], options: frozenset[str], room: str = "argument") -> Iterator[Stop]:
+    """Yield the places in the validation functions of files and folders of a repository.
+
+    ``options`` are the known destinations, or the fields of a dataclass if ``room`` is ``network``.
+    """
     for place in places:
         path = root / place
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path] if path.is_file() else []:
-            yield from _File(file, str(file.relative_to(root)), options).stops()
+            yield from _File(file, str(file.relative_to(root)), options, room).stops()
 
 
 def changed_before(root: Path, places: Sequence[str]) -> Iterator[str]:
@@ -89,10 +94,16 @@ def changed_before(root: Path, places: Sequence[str]) -> Iterator[str]:
 class _File:
     """One source file."""
 
-    def __init__(self, path: Path, name: str, options: frozenset[str]) -> None:
-        self.name, self.options = name, options
+    def __init__(self, path: Path, name: str, options: frozenset[str], room: str) -> None:
+        self.name, self.options, self.room = name, options, room
         self.tree = ast.parse(path.read_text("utf-8"))
         self.functions = {one.name: one for one in self.tree.body if isinstance(one, ast.FunctionDef)}
+
+    def values_of(self, name: str) -> list[Any]:
+        """Return the values of an enumeration."""
+        kinds = [one for one in self.tree.body if isinstance(one, ast.ClassDef) and one.name == name]
+        body = [one.value for kind in kinds for one in kind.body if isinstance(one, ast.Assign)]
+        return [one.value for one in body if isinstance(one, ast.Constant)]
 
     def stops(self) -> Iterator[Stop]:
         for node in self.tree.body:
@@ -131,6 +142,7 @@ class _Function:
         self.known: dict[str, tuple[ast.expr | str, list[ast.expr | str]]] = {}
         self.here: Sequence[ast.expr | str] = ()  # the conditions of the current statement
         self.settings: frozenset[str] = frozenset()  # names of the parameters that hold the arguments
+        self.set: dict[str, int] = {}  # fields of a dataclass, each with the first line that sets it to another value
 
     def stops(self, function: ast.FunctionDef, guards: Sequence[ast.expr | str] = ()) -> Iterator[Stop]:
         names = [one.arg for one in function.args.args if one.arg != "self"]
@@ -165,6 +177,10 @@ class _Function:
                 ):
                     self.known[quotient] = (ast.BinOp(left, ast.FloorDiv(), right), list(guards))
                     self.known[rest] = (ast.BinOp(left, ast.Mod(), right), list(guards))
+                case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=value):
+                    fills = isinstance(value, ast.BoolOp) and ast.unparse(value.values[0]) == f"self.{name}"
+                    if not fills and not (guards and ast.unparse(guards[-1]) == f"self.{name} is None"):  # type: ignore[arg-type]
+                        self.set.setdefault(name, node.lineno)
                 case ast.AugAssign(target=ast.Name(id=name)):
                     self.known.pop(name, None)
                 case ast.For() | ast.While():
@@ -188,9 +204,10 @@ class _Function:
             test = ast.parse(f"{sides[0]} and {'' if excludes else 'not '}{sides[1]}", mode="eval").body
             yield self._stop(call, "AssertionError", ast.Constant(text), [*guards, test])
             return
-        if self.depth >= _DEEPEST or not call.args or ast.unparse(call.args[0]) not in self.settings:
-            return
         of_class = isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in ("self", "cls")
+        has_settings = call.args and ast.unparse(call.args[0]) in self.settings
+        if self.depth >= _DEEPEST or not (has_settings or (of_class and self.file.room == "network")):
+            return
         function = self.methods.get(name) if of_class else self.file.functions.get(name)
         if function is not None:
             inner = _Function(self.file, self.methods, self.feature, self.depth + 1)
@@ -223,15 +240,37 @@ class _Function:
             condition, reason = "", "a condition that is too long"
         return Stop(self.file.name, node.lineno, error, _text(text), condition, reason)
 
-    def _translated(self, node: ast.expr | str) -> ast.expr:  # noqa: C901, PLR0911, PLR0912 - one a form
+    def _translated(self, node: ast.expr | str) -> ast.expr:  # noqa: C901, PLR0911, PLR0912, PLR0915 - one a form
         """Return an expression with options for the attributes of the arguments."""
         match node:
             case str():
                 raise OutOfReachError(node)
-            case ast.Attribute(value=ast.Name(id="argument")) | ast.Name(id="argument"):
+            case ast.Attribute(value=ast.Name(id=room)) | ast.Name(id=room) if room == self.file.room:
                 return node  # of another function's guard
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in self.settings:
+                if self.file.room == "network" and node.lineno > self.set.get(name, node.lineno):
+                    raise OutOfReachError(_CHANGED)
                 return self._option(name)
+            case ast.Call(func=ast.Name(id="isinstance"), args=[one, kinds]) if self.file.room == "network":
+                listed = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
+                names = {ast.unparse(kind) for kind in listed}
+                names |= {"bool"} if "int" in names else set()
+                whole = ast.Tuple([ast.Constant(name) for name in sorted(names)], ast.Load())
+                return ast.Compare(ast.Call(ast.Name("kind"), [self._translated(one)], []), [ast.In()], [whole])
+            case ast.Call(
+                func=ast.Name(id="any" | "all"),
+                args=[ast.GeneratorExp(elt=test, generators=[ast.comprehension(target=item, iter=items, ifs=[])])],
+            ) if self.file.room == "network":
+                self.known[ast.unparse(item)] = (ast.Name(_ITEM), [])
+                inside = ast.comprehension(ast.Name(_ITEM), self._translated(items), [], 0)
+                return ast.Call(node.func, [ast.GeneratorExp(self._translated(test), [inside])], [])
+            case ast.Name(id=name) if name == _ITEM:
+                return node
+            case ast.ListComp(elt=ast.Attribute(attr="value"), generators=[ast.comprehension(iter=ast.Name(id=name))]):
+                values = self.file.values_of(name)
+                return ast.Tuple([ast.Constant(one) for one in values], ast.Load())
+            case ast.Subscript(value=one, slice=ast.Constant(value=int())):
+                return ast.Subscript(self._translated(one), node.slice, ast.Load())
             case ast.Attribute(value=ast.Name(id="self"), attr="feature_name"):
                 return ast.Constant(self.feature)
             case ast.Call(func=ast.Name(id="getattr"), args=[ast.Name(id=owner), key, *default]) if (
@@ -271,6 +310,10 @@ class _Function:
                 return ast.Tuple([self._translated(one) for one in items], ast.Load())
             case ast.BoolOp(op=ast.And(), values=values):
                 return ast.BoolOp(ast.And(), [self._translated(one) for one in values])
+            case ast.BoolOp(op=ast.Or(), values=[one, ast.Constant(value=int()) as other]) if (
+                self.file.room == "network"
+            ):
+                return ast.Call(ast.Name("either"), [self._translated(one), other], [])
             case ast.BoolOp(values=values):
                 return self._either(values)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -306,11 +349,11 @@ class _Function:
         return ast.BoolOp(ast.Or(), found) if len(found) > 1 else found[0]
 
     def _option(self, name: str) -> ast.expr:
-        name = _FIELDS.get(name, name)
+        name = _FIELDS.get(name, name) if self.file.room == "argument" else name
         if name not in self.file.options:
             raise OutOfReachError(_COMPUTED)
-        option = ast.Attribute(ast.Name("argument"), name)
-        if name in _TURNED_OFF:
+        option = ast.Attribute(ast.Name(self.file.room), name)
+        if name in _TURNED_OFF and self.file.room == "argument":
             size = ast.Attribute(ast.Name("argument"), _TURNED_OFF[name])
             return ast.BoolOp(ast.And(), [option, ast.Compare(size, [ast.Gt()], [ast.Constant(1)])])
         return option

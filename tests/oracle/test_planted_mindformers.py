@@ -26,7 +26,7 @@ from tests.oracle import wheels
 
 _ROWS = json.loads((Path(__file__).parents[1] / "data" / "planted_mindformers.json").read_text("utf-8"))
 _DROP = "(drop)"
-_MISSED = 7  # of all rows
+_MISSED = 18  # of all rows
 
 
 def changed(data: Any, change: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever YAML holds
