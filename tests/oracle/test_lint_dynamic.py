@@ -35,8 +35,8 @@ CASES = cases(50, 250)
 SEED = int(os.environ.get("MS_TUNE_ORACLE_SEED", "1"))
 _ODD: tuple[Any, ...] = (None, True, False, 0, -1, 1, 2, 1.5, "x", "", [], {}, [1], ["a"], {"a": 1}, "1", [[1]])
 # Settings that are only checked after loading: by the trainer, the command or the layers.
-# The trainer, the data pipeline and the optimizer, which the oracle does not run.
-_NOT_ASKED = ("MST585", "MST588", "MST797")
+# The trainer, the data pipeline, the optimizer and the class of the network, which the oracle does not run.
+_NOT_ASKED = ("MST585", "MST588", "MST596", "MST797")
 _LATER = (
     *(("parallelism", f"{name}_parallel") for name in ("context", "tensor", "pipeline", "expert")),
     *(("run_mode",), ("recompute_comm", "enable"), ("recompute", "mode"), ("swap", "enable")),
