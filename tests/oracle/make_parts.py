@@ -398,7 +398,7 @@ def cut(text: str, value: object) -> str:
     text = re.sub(r" with value (?:.* )?(?=is not)| between 1 and \d+!?", " ", text).replace("  ", " ")
     text = re.sub(r"[,.]? *(?:(?:[Bb]ut|and) (?:\w+ )?(?:is|got|gets?|given|found|was)\b|got (?!multiple)).*", "", text)
     text = text.replace(repr(value), "...").replace(value if isinstance(value, str) and value else repr(value), "...")
-    text += ")" * (text.count("(") - text.count(")"))  # one that was cut away
+    text += ")" * sum(text.count(one) - text.count(other) for one, other in ("()", "[]"))  # one that was cut away
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 
