@@ -131,6 +131,11 @@ def _one_of(found: re.Match[str], values: Mapping[str, object]) -> str:
     return f"{{{name}}} {adjective}{word}{'y' if ending == 'ies' else ''}{_VERBS[verb]}"
 
 
+def shorten(text: str, most: int) -> str:
+    """Return a text of at most ``most`` characters; a mark replaces the end of a longer one."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def language_from_environment() -> Language:
     """Return Chinese if the locale variables ask for it, else English (POSIX order: LC_ALL, LC_MESSAGES, LANG)."""
     for name in ("LC_ALL", "LC_MESSAGES", "LANG"):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.dryrun_inputs import config_request, python_of
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.cli.output import new_file, refuse_options
-from ms_tune.cli.parser import Parser
+from ms_tune.cli.output import new_file
+from ms_tune.cli.parser import Parser, refuse_options
 from ms_tune.dryrun.machine import check_machine
 from ms_tune.dryrun.request import ENGINES
 from ms_tune.dryrun.result import DryrunResult
@@ -23,8 +23,6 @@ from ms_tune.report import dryrun_check
 from ms_tune.report.console import Console
 from ms_tune.source import SCRIPTS
 from ms_tune.text import Language, msg
-
-_ABOUT_SEVERAL_RUNS = ("sweep", "compare_real")
 
 
 class _DryrunParser(Parser):
@@ -50,7 +48,11 @@ def build_parser(language: Language) -> Parser:
     parser = _DryrunParser("ms-tune dryrun", language, "dryrun_help.description", "dryrun_help.examples")
     parser.option("config", "dryrun_help.config", nargs="?", type=Path, metavar="CONFIG")
     parser.option("--model-config", "sizes.help.model-config", type=Path, metavar="PATH")
-    parser.option("--layers", "dryrun_help.layers", type=_layers_type(parser), metavar="N|auto|all")
+
+    def layers(text: str) -> int | str:
+        return text if text in ("auto", "all") else parser.count(text)
+
+    parser.option("--layers", "dryrun_help.layers", type=layers, metavar="N|auto|all")
     parser.flag("--no-extrapolate", "dryrun_help.no-extrapolate")
     which = parser.add_mutually_exclusive_group()
     parser.option("--stages", "dryrun_help.stages", metavar="all|worst|K,..", into=which)
@@ -80,10 +82,6 @@ def build_parser(language: Language) -> Parser:
     return parser
 
 
-def _layers_type(parser: Parser) -> Callable[[str], int | str]:
-    return lambda text: text if text in ("auto", "all") else parser.count(text)
-
-
 def run(arguments: Namespace, console: Console) -> ExitCode | int:
     """Simulate the config or run another mode, show the result and return the exit code."""
     if arguments.check:
@@ -92,7 +90,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode | int:
     _check_page(arguments)
     beside_one_config = arguments.command or arguments.compare_real or arguments.sweep
     if not arguments.command:
-        refuse_options(arguments, {"python": None}, "launch.python.config")
+        refuse_options(arguments, ["python"], "launch.python.config")
     result = None if beside_one_config else _simulate(arguments, console)
     from ms_tune.cli import dryrun_modes  # noqa: PLC0415 - it needs NumPy, which is loaded while the processes run
 
@@ -129,9 +127,7 @@ def _check_page(arguments: Namespace) -> None:
     path: Path | None = arguments.html
     if path is None:
         return
-    for name in _ABOUT_SEVERAL_RUNS:
-        if getattr(arguments, name):
-            raise UsageError(msg("dryrun.html.one-run", option=f"--{name.replace('_', '-')}"), msg("dryrun.html.hint"))
+    refuse_options(arguments, ("sweep", "compare_real"), "dryrun.html.one-run", msg("dryrun.html.hint"))
     new_file(path, force=arguments.force)
     try:
         with tempfile.TemporaryFile(dir=path.parent):

@@ -16,7 +16,8 @@ from ms_tune.cli.dryrun_inputs import (
     shared_fields,
 )
 from ms_tune.cli.dryrun_progress import DryrunProgress
-from ms_tune.cli.output import refuse_options, write_text_file
+from ms_tune.cli.output import write_text_file
+from ms_tune.cli.parser import refuse_options
 from ms_tune.dryrun.command import run_command, sweep_command
 from ms_tune.dryrun.command_result import CommandResult
 from ms_tune.dryrun.compare import compare_real, request_like
@@ -37,11 +38,7 @@ from ms_tune.text import msg
 
 _MOST_RANKS = 12  # ranks on a page: all blocks of four ranks, curves of the others (0.5 MB each)
 _MOST_READ = 1024**2  # bytes of a script
-_ABOUT_CONFIGS: dict[str, object] = {
-    **dict.fromkeys(("config", "compare_real", "model_config")),
-    "no_extrapolate": False,
-    "reference": False,
-}
+_ABOUT_CONFIGS = ("config", "compare_real", "model_config", "no_extrapolate", "reference")
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode | int:
@@ -106,9 +103,7 @@ def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
     # Return the command's exit code if it is not 0, else whether the allocated memory fits.
     refuse_options(arguments, _ABOUT_CONFIGS, "stages.command.options")
     if not CommandRequest(arguments.command).launches:
-        refuse_options(
-            arguments, {"stages": None, "stage": None, "set": [], "layers": None, "sweep": []}, "stages.command.options"
-        )
+        refuse_options(arguments, ("stages", "stage", "set", "layers", "sweep"), "stages.command.options")
     _see_that_it_is_no_yaml(arguments.command, console)
     if arguments.sweep:
         return _sweep_command(arguments, console)
@@ -129,7 +124,7 @@ def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
 
 
 def _sweep_command(arguments: Namespace, console: Console) -> ExitCode:
-    refuse_options(arguments, {"html": None}, "stages.command.options")
+    refuse_options(arguments, ["html"], "stages.command.options")
     with DryrunProgress(console) as progress:
         result = sweep_command(list_variants(_command_request(arguments), arguments.sweep), progress)
     if present_report(dryrun_json.variants_json(result), result.folder, arguments, console):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from ms_tune.cli.device import add_device_arguments
-from ms_tune.cli.output import new_file, refuse_options
-from ms_tune.cli.parser import Parser
+from ms_tune.cli.output import new_file
+from ms_tune.cli.parser import Parser, refuse_options
 from ms_tune.dryrun.request import ENGINES
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import UsageError
@@ -20,19 +20,13 @@ from ms_tune.text import Language, msg, render
 from ms_tune.units import parse_size
 
 _EFFORTS = ("quick", "normal", "best")  # of ms_tune.planning.search, which needs scipy
-_ONLY_SAPP = ("stages", "micro_batches", "order", "chunks", "constant")
-# Options for configs, with their defaults.
-_ONLY_CONFIG: Mapping[str, object] = {
-    **dict.fromkeys(("model_config", "devices", "device_memory", "chip", "reserve", "kinds", "jobs"), None),
-    **dict.fromkeys(("search", "keep", "top", "node_devices", "cluster", "global_batch"), None),
-    **dict.fromkeys(("allow_tight", "no_verify", "write", "diff", "explain"), False),
-    "set": [],
-    "engine": ENGINES[0],
-    "timeout": 3600,
-}
+_ONLY_CONFIG = (
+    *("model_config", "devices", "device_memory", "chip", "reserve", "allow_tight", "set", "kinds", "jobs", "engine"),
+    *("search", "keep", "top", "node_devices", "cluster", "global_batch", "timeout", "no_verify", "write", "diff"),
+    "explain",
+)
 _NODE, _TOP = 8, 3  # of ms_tune.fit.search
 _MOST_BANDWIDTH = 2**50  # bytes per second
-_OUTPUT_FILES = ("html", "export_table")
 
 
 def build_parser(language: Language) -> Parser:
@@ -68,8 +62,8 @@ def _add_config_arguments(parser: Parser) -> None:
     parser.flag("--write", "fitting.help.write")
     parser.flag("--diff", "fitting.help.diff")
     parser.option("--jobs", "dryrun_help.jobs", type=parser.count, metavar="N")
-    parser.option("--engine", "dryrun_help.engine", choices=ENGINES, default=ENGINES[0])
-    parser.option("--timeout", "dryrun_help.timeout", type=parser.count, default=3600, metavar="SECONDS")
+    parser.option("--engine", "dryrun_help.engine", choices=ENGINES)
+    parser.option("--timeout", "dryrun_help.timeout", type=parser.count, metavar="SECONDS")
 
 
 def _add_search_arguments(parser: Parser) -> None:
@@ -125,22 +119,16 @@ def run(arguments: Namespace, console: Console) -> int:
     """Reject invalid combinations of options, then find, show and write a plan."""
     for module in ("numpy", "scipy"):
         need("ms-tune fit", "fit", module)
-    for name in _OUTPUT_FILES:
-        new_file(getattr(arguments, name), force=arguments.force)
+    for path in (arguments.html, arguments.export_table):
+        new_file(path, force=arguments.force)
     from ms_tune.cli import fit_run  # noqa: PLC0415 - it needs SciPy
 
     if arguments.config is not None:
-        _check_alone(arguments)
+        # A config already determines these values.
+        names = ("table", "limit", "stages", "micro_batches", "order", "chunks", "constant")
+        refuse_options(arguments, names, "cli.usage.not-allowed", usage_hint("ms-tune fit"), other="CONFIG")
         return fit_run.run_config(arguments, console)
     if arguments.table is None:
         raise UsageError(msg("cli.usage.required", detail="CONFIG, --table"), usage_hint("ms-tune fit"))
     refuse_options(arguments, _ONLY_CONFIG, "fitting.only-config")
     return fit_run.run_table(arguments, console)
-
-
-def _check_alone(arguments: Namespace) -> None:
-    # A config already determines these values.
-    for name in ("table", "limit", *_ONLY_SAPP):
-        if getattr(arguments, name) is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(msg("cli.usage.not-allowed", argument=option, other="CONFIG"), usage_hint("ms-tune fit"))

@@ -13,8 +13,9 @@ from types import FrameType
 from ms_tune.cli.device import device_fields
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import ProgressLine, without_native_output, write_text_file
+from ms_tune.cli.parser import refuse_options
 from ms_tune.diagnostics import Diagnostic, Severity
-from ms_tune.dryrun.request import DryrunRequest, Setting
+from ms_tune.dryrun.request import ENGINES, DryrunRequest, Setting
 from ms_tune.encode import json_text
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, ExitCode, UsageError, reason_of
@@ -156,15 +157,11 @@ _MOST_SIZE = 1_000_000  # of a tensor dimension
 
 def run_config(arguments: Namespace, console: Console) -> int:
     """Measure the layers of a config, find a plan, verify it by simulation, show and write it."""
-    if arguments.write and arguments.diff:
-        raise UsageError(msg("cli.usage.not-allowed", argument="--diff", other="--write"))
-    if arguments.write and arguments.set:
-        raise UsageError(msg("cli.usage.not-allowed", argument="--set", other="--write"))
+    if arguments.write:
+        refuse_options(arguments, ("diff", "set"), "cli.usage.not-allowed", other="--write")
     if arguments.search is not None:
         return _search_layouts(arguments, console)
-    for name in ("keep", "top", "node_devices", "global_batch"):
-        if getattr(arguments, name) is not None:
-            raise UsageError(msg("layouts.usage.only-search", option=f"--{name.replace('_', '-')}"))
+    refuse_options(arguments, ("keep", "top", "node_devices", "global_batch"), "layouts.usage.only-search")
     if arguments.explain:
         return _explain_config(arguments, console)
     return _plan_config(arguments, console)
@@ -194,10 +191,8 @@ def _plan_config(arguments: Namespace, console: Console) -> int:
 
 
 def _explain_config(arguments: Namespace, console: Console) -> int:
-    for name in ("write", "diff", "no_verify", "html", "export_table", "swap_bandwidth", "verbose", "quiet"):
-        if getattr(arguments, name):
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(msg("cli.usage.not-allowed", argument=option, other="--explain"))
+    names = ("write", "diff", "no_verify", "html", "export_table", "swap_bandwidth", "verbose", "quiet")
+    refuse_options(arguments, names, "cli.usage.not-allowed", other="--explain")
     found = explain_config(_dryrun_request(arguments), _clock_of(arguments))
     if arguments.json:
         console.write_json(fit_json.explanation_json(found))
@@ -250,9 +245,9 @@ def _dryrun_request(arguments: Namespace) -> DryrunRequest:
         config=arguments.config,
         devices=arguments.devices,
         **device_fields(arguments),
-        timeout=arguments.timeout,
+        timeout=arguments.timeout or 3600,
         jobs=arguments.jobs,
-        engine=arguments.engine,
+        engine=arguments.engine or ENGINES[0],
         settings=tuple(map(Setting.parse, arguments.set)),
         model_config=arguments.model_config,
     )
@@ -305,8 +300,7 @@ def _new_error(source: SourceFile, known: set[str]) -> Message | None:
 
 
 def _search_request(arguments: Namespace, request: ConfigFitRequest) -> SearchRequest:
-    if arguments.explain:
-        raise UsageError(msg("cli.usage.not-allowed", argument="--explain", other="--search"))
+    refuse_options(arguments, ["explain"], "cli.usage.not-allowed", other="--search")
     is_free = arguments.search == "all"  # without names
     free = tuple(DIMENSIONS) if is_free else tuple(dict.fromkeys(arguments.search.split(",")))
     keep = dict(map(_parse_fixed_size, filter(None, (arguments.keep or "").split(","))))

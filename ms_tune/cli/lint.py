@@ -144,9 +144,9 @@ def _read_request(arguments: Namespace) -> LintRequest:
         ("--fix", "-", arguments.fix and not arguments.diff and has_stdin),
         ("--write-baseline", "--fix", arguments.write_baseline and (arguments.fix or arguments.diff)),
     ]
-    for argument, other, clash in clashes:
+    for option, other, clash in clashes:
         if clash:
-            raise UsageError(msg("cli.usage.not-allowed", argument=argument, other=other), usage_hint(_PROGRAM))
+            raise UsageError(msg("cli.usage.not-allowed", option=option, other=other), usage_hint(_PROGRAM))
     fixes = {arguments.fix, arguments.diff} - {None}
     select, ignore = tuple(arguments.select) or None, tuple(arguments.ignore)
     return LintRequest(

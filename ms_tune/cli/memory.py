@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from ms_tune.cli.device import add_device_arguments
 from ms_tune.cli.output import new_file
-from ms_tune.cli.parser import Parser
+from ms_tune.cli.parser import Parser, refuse_options
 from ms_tune.errors import ExitCode, NoTraceError, UsageError
 from ms_tune.extras import need
 from ms_tune.memory.train import TrainRequest, start_training
@@ -24,7 +24,6 @@ from ms_tune.text import Language, msg, render
 
 _ONLY_TRACES = (
     "snapshot",
-    "rank",
     "csv",
     "chip",
     "device_memory",
@@ -32,13 +31,8 @@ _ONLY_TRACES = (
     "reserve_from",
 )
 _ONLY_SNAPSHOTS = (
-    "device",
-    "expandable",
-    "max_split_size_mb",
-    "roundup_power2_divisions",
-    "garbage_collection_threshold",
-    "empty_cache_each_step",
-    "keep_cache",
+    *("device", "expandable", "max_split_size_mb", "roundup_power2_divisions"),
+    *("garbage_collection_threshold", "empty_cache_each_step", "keep_cache"),
 )
 
 
@@ -102,8 +96,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         raise UsageError(msg("oom.only-logs"))
     if is_snapshot(path) or _has_snapshots(path):
         return _run_for_snapshots("", arguments, console)
-    if arguments.device is not None:
-        raise UsageError(msg("snapshot.only-snapshots", option="--device"))
+    refuse_options(arguments, ["device"], "snapshot.only-snapshots")
     for file in (arguments.html, arguments.csv):
         new_file(file, force=arguments.force)
     return _run_with_numpy("run", "", arguments, console)
@@ -137,21 +130,15 @@ def _run_for_snapshots(name: str, arguments: Namespace, console: Console) -> Exi
     if getattr(arguments, "html", None):
         new_file(arguments.html, force=arguments.force)
     path: Path | None = getattr(arguments, "path", None)
-    for option in _ONLY_TRACES:
-        if option == "rank" and path is not None and path.is_dir():
-            continue
-        if getattr(arguments, option, None) not in (None, [], False):
-            raise UsageError(msg("snapshot.only-traces", option="--" + option.replace("_", "-")))
+    ranks = [] if path is not None and path.is_dir() else ["rank"]
+    refuse_options(arguments, (*ranks, *_ONLY_TRACES), "snapshot.only-traces")
     return _run_with_numpy("snapshot", name, arguments, console)
 
 
 def _run_for_dry_run(arguments: Namespace, console: Console) -> ExitCode:
     # `what-if` with the settings of PyTorch's allocator, on the device of a verdict.
-    if arguments.device is not None:
-        raise UsageError(msg("trace.dry-run.option", option="--device"))
-    for option in ("empty_cache_each_step", "keep_cache"):
-        if getattr(arguments, option):
-            raise UsageError(msg("snapshot.only-recordings", option="--" + option.replace("_", "-")))
+    refuse_options(arguments, ["device"], "trace.dry-run.option")
+    refuse_options(arguments, ("empty_cache_each_step", "keep_cache"), "snapshot.only-recordings")
     return _run_with_numpy("snapshot", "what-if", arguments, console)
 
 
@@ -204,8 +191,7 @@ def _run_export(arguments: Namespace, console: Console) -> ExitCode:
         new_file(path, force=arguments.force)
     if is_snapshot(arguments.path):
         return _run_for_snapshots("export", arguments, console)
-    if arguments.device is not None:
-        raise UsageError(msg("snapshot.only-snapshots", option="--device"))
+    refuse_options(arguments, ["device"], "snapshot.only-snapshots")
     return _run_with_numpy("run", "export", arguments, console)
 
 
@@ -232,9 +218,7 @@ def _run_what_if(arguments: Namespace, console: Console) -> ExitCode:
         return _run_for_dry_run(arguments, console)
     if is_snapshot(arguments.run):
         return _run_for_snapshots("what-if", arguments, console)
-    for name in _ONLY_SNAPSHOTS:
-        if getattr(arguments, name, None) not in (None, False):
-            raise UsageError(msg("snapshot.only-snapshots", option="--" + name.replace("_", "-")))
+    refuse_options(arguments, _ONLY_SNAPSHOTS, "snapshot.only-snapshots")
     return _run_with_numpy("run", "what-if", arguments, console)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
-from ms_tune.cli.parser import Parser
+from ms_tune.cli.parser import Parser, refuse_options
 from ms_tune.dialects import LayerPlan, PlanIssue
 from ms_tune.enums import WITH_LAYERS
 from ms_tune.errors import ExitCode, UnknownSizesError, UsageError
@@ -134,13 +134,10 @@ def _check_forms(arguments: Namespace) -> None:
             return
         asked.insert(0, "to")
     if len(asked) > 1:
-        other, argument = [f"--{name.replace('_', '-')}" for name in asked[:2]]
-        raise UsageError(msg("cli.usage.not-allowed", argument=argument, other=other), usage_hint(_PROGRAM))
-    for name in _NOT_AGAINST if arguments.against else ():
-        value = getattr(arguments, name)
-        if value is not None and value is not False:
-            other = f"--{name.replace('_', '-')}"
-            raise UsageError(msg("cli.usage.not-allowed", argument="--against", other=other), usage_hint(_PROGRAM))
+        other, option = [f"--{name.replace('_', '-')}" for name in asked[:2]]
+        raise UsageError(msg("cli.usage.not-allowed", option=option, other=other), usage_hint(_PROGRAM))
+    if arguments.against:
+        refuse_options(arguments, _NOT_AGAINST, "cli.usage.not-allowed", usage_hint(_PROGRAM), other="--against")
     if arguments.file is None and not arguments.from_sapp:
         raise UsageError(msg("cli.usage.required", detail="FILE"), usage_hint(_PROGRAM))
     if arguments.from_sapp is not None:

@@ -7,10 +7,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from ms_tune.cli.parser import refuse_options
 from ms_tune.diagnostics import Diagnostic
 from ms_tune.dialects import LayerPlan
 from ms_tune.dialects.convert_layers import Converted
-from ms_tune.errors import ExitCode, UnsupportedError, UsageError
+from ms_tune.errors import ExitCode, UnsupportedError
 from ms_tune.job import Job, ModelFile
 from ms_tune.job.script import ScriptJob
 from ms_tune.normalize.compare_log import compare_logs
@@ -127,12 +128,8 @@ def _run_script(arguments: Namespace, console: Console) -> ExitCode:
     # Read the script, compute the plan of each program and show it.
     if arguments.as_log or arguments.against:
         raise UnsupportedError(msg("megatron_layers.not-logged"))
-    for name in _NOT_HERE:
-        if getattr(arguments, name) not in (None, False):
-            raise UsageError(msg("megatron_layers.option", option=f"--{name.replace('_', '-')}"))
-    if arguments.write or arguments.diff:
-        option = "--write" if arguments.write else "--diff"
-        raise UsageError(msg("megatron_layers.option", option=option), msg("megatron_layers.lint-writes"))
+    refuse_options(arguments, _NOT_HERE, "megatron_layers.option")
+    refuse_options(arguments, ("write", "diff"), "megatron_layers.option", msg("megatron_layers.lint-writes"))
     script = ScriptJob(arguments.file, version=arguments.framework_version)
     if arguments.to:
         return _convert_script(script, arguments, console)

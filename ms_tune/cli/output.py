@@ -6,8 +6,7 @@ import ctypes
 import os
 import sys
 import time
-from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -161,10 +160,3 @@ def without_native_output() -> Iterator[None]:
         os.dup2(kept, _STDOUT)
         os.close(kept)
         os.close(nowhere)
-
-
-def refuse_options(arguments: Namespace, options: Mapping[str, object], text_id: str) -> None:
-    """Raise :class:`UsageError` if an option was given that does not apply here."""
-    given = [name for name, default in options.items() if getattr(arguments, name) != default]
-    if given:
-        raise UsageError(msg(text_id, options=", ".join(f"--{name.replace('_', '-')}" for name in given)))

@@ -36,7 +36,7 @@ _COMPLAINTS = (
         "cli.usage.choice",
     ),
     (r"argument (?P<argument>.*?): expected (?:one|at least one) argument", "cli.usage.expected-one"),
-    (r"argument (?P<argument>.*?): not allowed with argument (?P<other>.*)", "cli.usage.not-allowed"),
+    (r"argument (?P<option>.*?): not allowed with argument (?P<other>.*)", "cli.usage.not-allowed"),
     (r"argument (?P<argument>.*?): (?P<detail>.*)", "cli.usage.value"),
     (r"(?P<detail>.*)", "cli.usage.other"),
 )
@@ -260,6 +260,16 @@ def language_from_arguments(arguments: Iterable[str], default: Language) -> Lang
                 found = language
         previous = argument
     return found
+
+
+def refuse_options(
+    arguments: argparse.Namespace, names: Iterable[str], text_id: str, hint: Message | None = None, **params: object
+) -> None:
+    """Raise :class:`UsageError` if an option was given that does not apply here; ``params`` are further ones of the text."""
+    values = ((name, getattr(arguments, name, None)) for name in names)
+    given = [f"--{name.replace('_', '-')}" for name, value in values if value not in (None, []) and value is not False]
+    if given:
+        raise UsageError(msg(text_id, option=given[0], options=", ".join(given), **params), hint)
 
 
 def _short_help(parser: Parser) -> str:

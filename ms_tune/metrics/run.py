@@ -201,15 +201,12 @@ def _measure_source(source: _Source, given: _Inputs) -> list[RunMetrics]:
     # A run that went wrong, and was then continued from a checkpoint, is past.
     for place, (run, after) in enumerate(zip(source.runs, source.runs[1:], strict=False)):
         if found[place].is_broken and is_restart(run, after) and after.ranks[0].last > run.ranks[0].last:
-            mild = tuple(
-                one._replace(severity=max(one.severity, Severity.WARNING, key=_rank_of)) for one in found[place].health
+            mild = (
+                one._replace(severity=Severity.WARNING) if one.severity is Severity.ERROR else one
+                for one in found[place].health
             )
-            found[place] = replace(found[place], health=mild)
+            found[place] = replace(found[place], health=tuple(mild))
     return found
-
-
-def _rank_of(severity: Severity) -> int:
-    return severity.rank
 
 
 def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs) -> RunMetrics:

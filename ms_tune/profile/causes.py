@@ -18,7 +18,7 @@ from ms_tune.profile.result import Cause, Loss, QueueState, RankTimes, rank_name
 from ms_tune.readers.profile_export import RankProfile
 from ms_tune.readers.profile_tables import InputQueue, Link, Packets
 from ms_tune.readers.trace_events import LIBRARY, SHORTEST_US, ProfileEvents
-from ms_tune.text import Message, msg, texts_of
+from ms_tune.text import Message, msg, shorten, texts_of
 
 Spans = list[tuple[float, float]]
 _HOST_CAUSES = ("preempted", "dispatch")  # and the activities of the host
@@ -56,9 +56,9 @@ def find_losses(profile: RankProfile, times: RankTimes) -> list[Loss]:
 def _kernel_losses(profile: RankProfile, times: RankTimes) -> Iterator[Loss]:
     for cause, loss in profile.kernels.losses.items() if profile.kernels is not None else ():
         text = "input-kernel" if cause == "input" else cause
-        example = loss.example if len(loss.example) <= _LONGEST_NAME else f"{loss.example[: _LONGEST_NAME - 1]}…"
-        params = {"rank": rank_name(times.rank), "count": loss.count, "example": example, "detail": loss.detail}
-        yield Loss(cause, loss.microseconds, loss.saves_us, msg(f"cause.evidence.{text}", **params))
+        params = {"count": loss.count, "example": shorten(loss.example, _LONGEST_NAME), "detail": loss.detail}
+        evidence = msg(f"cause.evidence.{text}", rank=rank_name(times.rank), **params)
+        yield Loss(cause, loss.microseconds, loss.saves_us, evidence)
 
 
 def _host_losses(profile: RankProfile, events: ProfileEvents, times: RankTimes) -> Iterator[Loss]:
@@ -363,7 +363,8 @@ def _judge_packets(packets: Sequence[Packets], *, hidden: bool) -> tuple[str, Se
     """Return the cause of slow packets, these packets, and the usual speed in GB/s: the link's, or that of the others."""
     transport, time = packets[0].transport, sum(one.microseconds for one in packets)
     small = [one for one in packets if one.megabytes < limit("small_mb", transport)]
-    unaligned = [one for one in packets if one not in small and not _is_aligned(one.megabytes)]
+    align = limit("align_bytes")
+    unaligned = [one for one in packets if one not in small and all(round(one.megabytes * mb) % align for mb in _MB)]
     alone = "contention" if hidden else "slow-network"
     for cause, bad, share in (
         ("small-packets", small, limit("slow_link")),
@@ -380,10 +381,6 @@ def _judge_packets(packets: Sequence[Packets], *, hidden: bool) -> tuple[str, Se
 def _packet_speed(packets: Sequence[Packets]) -> float:
     time = sum(one.microseconds for one in packets)
     return sum(one.megabytes * one.count for one in packets) / time * 1000 if time else 0.0
-
-
-def _is_aligned(megabytes: float) -> bool:
-    return any(round(megabytes * unit) % limit("align_bytes") == 0 for unit in _MB)
 
 
 def _is_hidden(profile: RankProfile) -> bool:

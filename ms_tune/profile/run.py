@@ -363,7 +363,8 @@ def judge_profile(
     remedies: Sequence[Message] = (),
 ) -> ProfileVerdict:
     """Return the verdict on a profile; its next steps are the remedies of the causes that were found."""
-    unsafe = "cut" if any(rank.cut_off for rank in ranks) else "parts" if any(map(_lacks_parts, ranks)) else ""
+    lacking = any((rank.identity_error_us or 0.0) > _LEAD * rank.microseconds / rank.steps for rank in ranks)
+    unsafe = "cut" if any(rank.cut_off for rank in ranks) else "parts" if lacking else ""
     if not shares or unsafe:
         return ProfileVerdict(Bound.UNKNOWN, (msg(f"profile.verdict.{unsafe or 'empty'}"),), (msg("profile.capture"),))
     window = idle_window(ranks, gaps)
@@ -387,10 +388,6 @@ def judge_profile(
     elif not steps:
         steps = [msg(f"profile.next.{bound.value}")]
     return ProfileVerdict(bound, (*reasons, *_share_evidence(shares)), tuple(steps))
-
-
-def _lacks_parts(rank: RankTimes) -> bool:
-    return (rank.identity_error_us or 0.0) > _LEAD * rank.microseconds / rank.steps
 
 
 def idle_window(ranks: Sequence[RankTimes], gaps: Sequence[Gap]) -> tuple[RankTimes, Gap] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from ms_tune.diagnostics import Severity
 from ms_tune.encode import record_json
@@ -14,7 +13,7 @@ from ms_tune.report.console import SEVERITY_COLOURS, Console, fold, pad, shown_p
 from ms_tune.report.lint_formats import LEVELS, failure_json, format_annotation
 from ms_tune.report.markdown import code_markdown, escape_markdown
 from ms_tune.report.words import evidence_lines, verdict_word
-from ms_tune.text import Message, msg
+from ms_tune.text import Message, msg, shorten
 from ms_tune.units import short_gib
 from ms_tune.verdict.outcome import Verdict
 from ms_tune.version import __version__
@@ -65,8 +64,7 @@ def memory_sentence(overview: Overview) -> Message:
 
 
 def _shorten_value(value: object, console: Console) -> str:
-    text = console.text("check.base.absent") if value is None else str(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return shorten(console.text("check.base.absent") if value is None else str(value), _LONGEST)
 
 
 _SHOWN = 3  # findings shown with --verbose
@@ -100,7 +98,10 @@ def verdict_line(overview: Overview, console: Console) -> str:
 
 def _write_table(overviews: Sequence[Overview], console: Console) -> None:
     heads = [console.text(f"check.column.{name}") for name in _COLUMNS]
-    rows = [[str(one.path), _memory_cell(one, console), *_count_cells(one)] for one in overviews]
+    rows = []
+    for one in overviews:
+        counts = [sum(matter.severity is severity for matter in one.matters) for severity in Severity]
+        rows.append([str(one.path), _memory_cell(one, console), *map(str, counts)])
     console.write_table(heads, rows, right=range(2, len(_COLUMNS)))
     worst = min(overviews, key=lambda one: (-one.exit_code(), not one.is_over, not one.has_errors))
     console.write_raw(f"{console.text('check.next')}{worst.command}")
@@ -125,31 +126,24 @@ def _memory_sizes(overview: Overview, console: Console) -> tuple[str, tuple[int,
     return console.text("check.word.none"), None
 
 
-def _count_cells(overview: Overview) -> Sequence[str]:
-    return [str(sum(one.severity is severity for one in overview.matters)) for severity in Severity]
-
-
 def _overview_lines(overview: Overview, console: Console, *, verbose: bool) -> Iterator[str]:
     most = None if verbose else _LINES
     is_missing = overview.worst is None and overview.estimate is None  # then the way to get it must not be cut off
     for line in _wrap_lines(verdict_line(overview, console), None if is_missing else most):
         yield console.paint(line, _memory_colour(overview))
-    if verbose:
-        yield from _evidence(overview, console)
+    if verbose and overview.worst is not None:
+        yield from evidence_lines(overview.worst.verdict, console)
+    elif verbose and overview.estimate is not None:
+        yield from _estimate_lines(overview.estimate, console)
     if overview.against is not None:
         yield from _wrap_lines(_change_sentence(overview.against, console), None if verbose else _LINES + 1)
     elif overview.not_compared_because is not None:
         yield from _wrap_lines(console.text("check.base.not-compared", reason=overview.not_compared_because), most)
-    yield from _wrap_lines(_subject_text(overview, console), most)
-    if overview.assumptions is not None:
-        yield from _wrap_lines(_assumptions_text(overview, console), most)
-    if overview.sizes is not None and (verbose or overview.sizes.origin is not SizeOrigin.CONFIG):
-        yield from _wrap_lines(_sizes_text(overview.sizes, console), most)
-    if overview.estimated_as:
-        yield from _wrap_lines(console.text("check.estimated-as", release=overview.estimated_as), most)
+    for text in _job_texts(overview, console, all_sizes=verbose):
+        yield from _wrap_lines(text, most)
     yield from _matters_lines(overview, console, verbose=verbose)
-    if overview.change is not None:
-        yield from _wrap_lines(console.text("check.change", change=console.say(overview.change.text)), None)
+    for text in _suggestions(overview, console):
+        yield from _wrap_lines(text)
     head = console.text("check.next")
     for number, command in enumerate(overview.next if verbose else _best_command(overview)):
         yield f"{pad('' if number else head, text_width(head))}{command}"
@@ -159,13 +153,21 @@ def screen_lines(overview: Overview, console: Console) -> Iterator[str]:
     """Yield the sentences about the job and its memory that follow the verdict, without findings and commands."""
     if overview.against is not None:
         yield _change_sentence(overview.against, console)
+    yield from _job_texts(overview, console, all_sizes=True)
+    yield from _suggestions(overview, console)
+
+
+def _job_texts(overview: Overview, console: Console, *, all_sizes: bool) -> Iterator[str]:
     yield _subject_text(overview, console)
     if overview.assumptions is not None:
-        yield _assumptions_text(overview, console)
-    if overview.sizes is not None:
+        yield _assumptions_text(overview.assumptions, console)
+    if overview.sizes is not None and (all_sizes or overview.sizes.origin is not SizeOrigin.CONFIG):
         yield _sizes_text(overview.sizes, console)
     if overview.estimated_as:
         yield console.text("check.estimated-as", release=overview.estimated_as)
+
+
+def _suggestions(overview: Overview, console: Console) -> Iterator[str]:
     if overview.change is not None:
         yield console.text("check.change", change=console.say(overview.change.text))
 
@@ -185,9 +187,7 @@ def _subject_text(overview: Overview, console: Console) -> str:
     return console.text("check.subject", **names, model=model, layers=layers)
 
 
-def _assumptions_text(overview: Overview, console: Console) -> str:
-    seen = overview.assumptions
-    assert seen is not None  # noqa: S101 - checked by the caller
+def _assumptions_text(seen: Assumptions, console: Console) -> str:
     chunks = f" VPP={seen.chunks}" if seen.chunks > 1 else ""
     rest = {"devices": seen.devices, "source": console.say(seen.source), "micro_batches": seen.micro_batches}
     return console.text("check.assumed", **seen.split._asdict(), **rest, chunks=chunks)
@@ -198,13 +198,6 @@ def _sizes_text(sizes: Sizes, console: Console) -> str:
     if sizes.parameters is None:
         return text
     return console.text("sizes.parameters", sizes=text, count=f"{sizes.parameters / 1e9:.3g}")
-
-
-def _evidence(overview: Overview, console: Console) -> Iterator[str]:
-    if overview.worst is not None:
-        yield from evidence_lines(overview.worst.verdict, console)
-    elif overview.estimate is not None:
-        yield from _estimate_lines(overview.estimate, console)
 
 
 def _estimate_lines(estimate: Estimate, console: Console) -> Iterator[str]:
@@ -340,28 +333,22 @@ def write_github(overviews: Sequence[Overview], console: Console) -> None:
 
 
 def _annotated_memory(one: Overview, console: Console) -> Iterator[str]:
-    found = one.against
+    place, found = {"file": shown_path(one.path), "line": 1}, one.against
     if found is not None:
         line = found.blame.line if found.blame is not None else 1
-        yield format_annotation(
-            _OUTCOMES[found.outcome], _file_line(one.path, line), _TITLE, _change_sentence(found, console)
-        )
+        text = _change_sentence(found, console)
+        yield format_annotation(_OUTCOMES[found.outcome], {**place, "line": line}, _TITLE, text)
         if found.is_short:
             return
     if one.is_over:
-        yield format_annotation("error", _file_line(one.path, 1), _TITLE, console.say(memory_sentence(one)))
+        yield format_annotation("error", place, _TITLE, console.say(memory_sentence(one)))
 
 
 def _annotated_matters(one: Overview, console: Console) -> Iterator[str]:
     for matter in one.matters:
         title = f"{matter.id} {matter.name}".strip() or _TITLE
-        yield format_annotation(
-            LEVELS[matter.severity], _file_line(matter.path, matter.line or 1), title, console.say(matter.text)
-        )
-
-
-def _file_line(path: Path, line: int) -> dict[str, object]:
-    return {"file": shown_path(path), "line": line}
+        place = {"file": shown_path(matter.path), "line": matter.line or 1}
+        yield format_annotation(LEVELS[matter.severity], place, title, console.say(matter.text))
 
 
 def overviews_json(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dryrun.cann_sim.environment import Backend
@@ -12,7 +12,6 @@ from ms_tune.dryrun.command_result import CommandResult, RankResult
 from ms_tune.dryrun.compare import RealComparison
 from ms_tune.dryrun.launchers.job import LaunchedJob
 from ms_tune.dryrun.result import DryrunResult, StageResult, SweepResult, VariantResult
-from ms_tune.enums import MemoryCategory
 from ms_tune.report import memory_text
 from ms_tune.report.console import Console
 from ms_tune.report.dryrun_check import job_params
@@ -209,87 +208,55 @@ def _show_verdicts(verdicts: tuple[Verdict, Verdict], console: Console) -> None:
         console.write(console.labelled(console.text(f"stages.column.{side}"), verdict_sentence(verdict, console)))
 
 
-@dataclass(frozen=True, slots=True)
-class _VariantRow:
-    settings: tuple[str, ...]  # settings that differ from the config's
-    stage: str = "–"  # the worst stage
-    layers: str = "–"  # that stage's layers
-    contents: Mapping[MemoryCategory, int] = field(default_factory=dict)  # the judged peak by category
-    peak: int | None = None  # the judged peak; None without a result
-    verdict: Verdict | None = None
-    derived: bool = False  # the stage was extrapolated
-    error: Message | None = None  # reason for a missing result
-
-
-def _variant_row(variant: VariantResult[DryrunResult] | VariantResult[CommandResult]) -> _VariantRow:
-    settings, result = tuple(map(str, variant.settings)), variant.result
-    if result is None:
-        return _VariantRow(settings, error=variant.error.message if variant.error else None)
-    if isinstance(result, DryrunResult):
-        stage = result.worst
-        return _row_of(settings, stage, stage.run.stage, stage.layers, stage.verdict)
-    worst, verdict = result.worst, result.verdict
-    if worst is None:
-        return _VariantRow(settings, verdict=verdict, error=verdict.no_verdict_because)
-    count = worst.extrapolation.layers if worst.extrapolation is not None else worst.layers
-    return replace(_row_of(settings, worst, worst.stage, count, verdict), error=verdict.no_verdict_because)
-
-
-def _row_of(
-    settings: tuple[str, ...], worst: StageResult | RankResult, stage: int | None, layers: int | None, verdict: Verdict
-) -> _VariantRow:
-    names = number_or_dash(stage), number_or_dash(layers)
-    return _VariantRow(
-        settings, *names, worst.contents, worst.judged_bytes, verdict, derived=worst.extrapolation is not None
-    )
-
-
 def show_variants(
     result: SweepResult[DryrunResult] | SweepResult[CommandResult], console: Console, *, quiet: bool = False
 ) -> None:
     """Show a row per variant, then the reasons for failed ones; with ``quiet`` only the rows."""
-    variants = list(map(_variant_row, result.variants))
-    first = next((variant.peak for variant in variants if variant.peak is not None), 0)
+    variants: Sequence[VariantResult[DryrunResult] | VariantResult[CommandResult]] = result.variants
+    figures = [_worst_of(variant.result) for variant in variants]
+    first = next((worst.judged_bytes for worst in figures if worst is not None), 0)
     columns = ["variant", "settings", "stage", "layers", *_SHOWN_CONTENTS, "peak", "change", "verdict"]
-    shared = _shared_settings(variants)
+    settings = [tuple(map(str, variant.settings)) for variant in variants]
+    # Settings that all variants have do not distinguish them.
+    shared = [one for one in settings[0] if len(variants) > 1 and all(one in others for others in settings[1:])]
     if not quiet:
         console.write_text("stages.variants.title", count=len(variants))
     if shared and not quiet:
         console.write_text("dryrun.show.settings", settings=", ".join(shared))
-    rows = [_variant_cells(number, variant, shared, first, console) for number, variant in enumerate(variants, start=1)]
+    rows = []
+    for number, (variant, own, worst) in enumerate(zip(variants, settings, figures, strict=True), start=1):
+        cells = [str(number), "\n".join(one for one in own if one not in shared)]
+        if worst is None or variant.result is None:
+            rows.append([*cells, *["–"] * (4 + len(_SHOWN_CONTENTS)), console.text("stages.variants.no-result")])
+        else:
+            change, word = worst.judged_bytes - first, verdict_word(variant.result.verdict, console)
+            rows.append([*cells, *_figure_cells(worst), signed_text(change), word])
     show_table(console, columns, rows, "stages")
     if quiet:
         return
-    if any(variant.derived for variant in variants):
+    if any(worst is not None and worst.extrapolation is not None for worst in figures):
         console.write_text("stages.variants.extrapolated")
     for number, variant in enumerate(variants, start=1):
-        if variant.error is not None:
-            reason = console.say(variant.error)
+        if (reason := _why_failed(variant)) is not None:
             console.write_text("stages.variants.failed", number=number, reason=reason)
     console.write_text("dryrun.show.kept", folder=near_path(result.folder))
 
 
-def _shared_settings(variants: Sequence[_VariantRow]) -> tuple[str, ...]:
-    # Settings that all variants have and that therefore do not distinguish them; none for a single variant.
-    first, *others = variants
-    return tuple(setting for setting in first.settings if others and all(setting in one.settings for one in others))
+def _worst_of(result: DryrunResult | CommandResult | None) -> StageResult | RankResult | None:
+    if isinstance(result, DryrunResult):
+        return result.worst if result.stages else None  # without figures at level 0
+    return None if result is None else result.worst
 
 
-def _variant_cells(
-    number: int, variant: _VariantRow, shared: tuple[str, ...], first: int, console: Console
-) -> list[str]:
-    settings = "\n".join(setting for setting in variant.settings if setting not in shared)
-    if variant.peak is None:
-        blank = ["–"] * (4 + len(_SHOWN_CONTENTS))
-        return [str(number), settings, *blank, console.text("stages.variants.no-result")]
-    sizes = by_name(variant.contents)
-    return [
-        str(number),
-        settings,
-        variant.stage,
-        variant.layers,
-        *(in_gib(sizes[name]) if name in sizes else "–" for name in _SHOWN_CONTENTS),
-        in_gib(variant.peak),
-        signed_text(variant.peak - first),
-        verdict_word(variant.verdict, console),
-    ]
+def _why_failed(variant: VariantResult[DryrunResult] | VariantResult[CommandResult]) -> Message | None:
+    if variant.result is None:
+        return None if variant.error is None else variant.error.message
+    return None if isinstance(variant.result, DryrunResult) else variant.result.verdict.no_verdict_because
+
+
+def _figure_cells(worst: StageResult | RankResult) -> list[str]:
+    stage = worst.run.stage if isinstance(worst, StageResult) else worst.stage
+    layers = worst.layers if worst.extrapolation is None else worst.extrapolation.layers
+    sizes = by_name(worst.contents)
+    contents = (in_gib(sizes[name]) if name in sizes else "–" for name in _SHOWN_CONTENTS)
+    return [number_or_dash(stage), number_or_dash(layers), *contents, in_gib(worst.judged_bytes)]

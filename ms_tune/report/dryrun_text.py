@@ -19,6 +19,7 @@ from ms_tune.report.words import (
     verdict_word,
 )
 from ms_tune.source.files import near_path
+from ms_tune.text import shorten
 from ms_tune.units import GIB, gib
 from ms_tune.verdict.outcome import Fit
 
@@ -119,7 +120,7 @@ def _show_changes(result: DryrunResult, console: Console) -> None:
     console.write_text("dryrun.show.changes")
     for change in changes[:_SHOWN_CHANGES]:
         text_id = "dryrun.show.removed" if change.after is None else "dryrun.show.changed"
-        before, after = _shorten_text(change.before), _shorten_text(change.after)
+        before, after = (shorten(" ".join(str(one).split()), 60) for one in (change.before, change.after))
         console.write("  " + console.text(text_id, key=change.key, before=before, after=after))
     if len(changes) > _SHOWN_CHANGES:
         more = len(changes) - _SHOWN_CHANGES
@@ -145,12 +146,6 @@ def _next_command(result: DryrunResult) -> str:
         stage = f" --stage {run.stage}" if len(result.stages) == 1 and run.stages > 1 else ""
         return f"ms-tune dryrun{stage} {run.config_name}"
     return f"ms-tune memory {near_path(result.folder)}"
-
-
-def _shorten_text(value: object) -> str:
-    text = " ".join(str(value).split())
-    limit = 60
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 _SHOWN_CONTENTS = ("weights", "optimizer_state", "gradients", "activations")

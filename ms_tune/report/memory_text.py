@@ -357,19 +357,15 @@ def _show_theory(rank: RankReport, console: Console) -> None:
 def _show_ranks(report: MemoryReport, console: Console) -> None:
     console.write_section("memory.show.ranks")
     equal: dict[tuple[str, ...], list[RankReport]] = {}
-    order = sorted(zip(report.ranks, report.stages, strict=True), key=lambda pair: _badness(pair[0]))
-    for rank, stage in order:
+    pairs = zip(report.ranks, report.stages, strict=True)
+    # The worst first; equal ones in the order of their numbers.
+    for rank, stage in sorted(pairs, key=lambda pair: (-pair[0].verdict.severity, -pair[0].curve.peak_bytes)):
         what = largest_contents(rank.peak.contents, 3, console)
         peak, footprint = size_text(rank.curve.peak_bytes), size_text(rank.curve.footprint_bytes)
         row = (number_or_dash(stage), peak, footprint, verdict_word(rank.verdict, console), what)
         equal.setdefault(row, []).append(rank)
     rows = [[", ".join(number_or_dash(one.rank) for one in ranks), *row] for row, ranks in equal.items()]
     show_table(console, ["rank", "stage", "peak", "footprint", "verdict", "content"], rows)
-
-
-def _badness(rank: RankReport) -> tuple[int, int]:
-    # The worst first; equal ones in the order of their numbers.
-    return -rank.verdict.severity, -rank.curve.peak_bytes
 
 
 def _show_findings(findings: Sequence[Diagnostic], console: Console) -> None:

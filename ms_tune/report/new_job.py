@@ -8,7 +8,6 @@ from ms_tune.planning.layouts import DIMENSIONS, Layout
 from ms_tune.report.console import Console
 from ms_tune.text import Message, msg
 from ms_tune.units import short_gib
-from ms_tune.workflows.new_job.drafts import Draft
 from ms_tune.workflows.new_job.layouts import JobSize
 from ms_tune.workflows.new_job.run import NewJob
 
@@ -34,7 +33,8 @@ def write_new_job(found: NewJob, console: Console) -> None:
     for file in found.files:
         console.write_text("init.wrote", file=file)
     draft = found.draft
-    console.write_text("init.layout", layout=draft.layout, again=_counts(draft), samples=found.size.samples)
+    again = ", ".join(f"{some}/{count}" for some, count in zip(draft.recomputed, draft.layers, strict=True))
+    console.write_text("init.layout", layout=draft.layout, again=again, samples=found.size.samples)
     console.write_text("init.assumptions")
     console.write_lines(found.assumed, "- ")
 
@@ -81,7 +81,3 @@ def new_job_json(found: NewJob) -> dict[str, object]:
 
 def _layout_json(layout: Layout) -> dict[str, int]:
     return {name: getattr(layout, field) for name, field in DIMENSIONS.items()}
-
-
-def _counts(draft: Draft) -> str:
-    return ", ".join(f"{again}/{count}" for again, count in zip(draft.recomputed, draft.layers, strict=True))

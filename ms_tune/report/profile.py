@@ -13,7 +13,7 @@ from ms_tune.readers.scopes import ScopePass
 from ms_tune.report.console import Console, pad, table_lines, terminal_width, text_width
 from ms_tune.report.page import list_html, table_html, verdict_html, write_page
 from ms_tune.report.words import doubt_json, doubt_line, shorten_location
-from ms_tune.text import Language
+from ms_tune.text import Language, shorten
 
 # Title, column names, rows, number of numeric columns.
 _ShownTable = tuple[str, list[str], list[list[str]], int]
@@ -193,7 +193,7 @@ def _kernel_tables(report: ProfileReport, top: int, console: Console) -> Iterato
             f"{one.microseconds / kernels.microseconds:.1%}",
             one.name,
             one.core,
-            _shorten_shapes(one.shapes[0].inputs) if one.shapes else "",
+            shorten(one.shapes[0].inputs, _LONGEST_SHAPES) if one.shapes else "",
         ]
         for one in kernels.types[:top]
     ]
@@ -227,10 +227,6 @@ def rank_name(rank: int | None) -> str:
 
 def _step_ms(microseconds: float) -> str:
     return f"{microseconds / 1000:,.2f}" if microseconds >= _MS_DIGITS else f"{microseconds / 1000:.2g}"
-
-
-def _shorten_shapes(shapes: str) -> str:
-    return shapes if len(shapes) <= _LONGEST_SHAPES else f"{shapes[: _LONGEST_SHAPES - 1]}…"
 
 
 def report_json(report: ProfileReport, top: int) -> dict[str, object]:
