@@ -38,7 +38,6 @@ from ms_tune.text import msg
 
 _MOST_RANKS = 12  # ranks on a page: all blocks of four ranks, curves of the others (0.5 MB each)
 _MOST_READ = 1024**2  # bytes of a script
-_ABOUT_CONFIGS = ("config", "compare_real", "model_config", "no_extrapolate", "reference")
 
 
 def run(arguments: Namespace, console: Console) -> ExitCode | int:
@@ -101,7 +100,9 @@ def _sweep_config(arguments: Namespace, console: Console) -> ExitCode:
 
 def _run_command(arguments: Namespace, console: Console) -> ExitCode | int:
     # Return the command's exit code if it is not 0, else whether the allocated memory fits.
-    refuse_options(arguments, _ABOUT_CONFIGS, "stages.command.options")
+    refuse_options(
+        arguments, ("config", "compare_real", "model_config", "no_extrapolate", "reference"), "stages.command.options"
+    )
     if not CommandRequest(arguments.command).launches:
         refuse_options(arguments, ("stages", "stage", "set", "layers", "sweep"), "stages.command.options")
     _see_that_it_is_no_yaml(arguments.command, console)

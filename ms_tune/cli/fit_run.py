@@ -45,7 +45,6 @@ from ms_tune.workflows.step_clock import measure_clock
 
 _STOPPED = 128  # plus the number of the signal, as shells report it
 _PIPELINE = ("stages", "micro_batches", "order")
-_ONLY_SAPP = (*_PIPELINE, "chunks", "constant")
 _MOST = {"stages": 1024, "chunks": 64, "micro_batches": 100_000}
 _MOST_BYTES = 16_000_000  # of a file
 
@@ -99,7 +98,7 @@ def _table_request(arguments: Namespace, *, sapp: bool) -> FitRequest:
         raise UsageError(msg("cli.usage.natural", value=arguments.seed))
     pipeline = _sapp_pipeline(arguments) if sapp else None
     if pipeline is None:
-        given = [name for name in _ONLY_SAPP if getattr(arguments, name) is not None]
+        given = [name for name in (*_PIPELINE, "chunks", "constant") if getattr(arguments, name) is not None]
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise UsageError(msg("fit.only-sapp", options=options), msg("fit.only-sapp.hint"))

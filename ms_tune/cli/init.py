@@ -39,7 +39,6 @@ from ms_tune.workflows.new_job.run import (
 )
 
 _PROGRAM = "ms-tune init"
-_FOLDER = "yaml_templates"
 VERSION = 1
 _MOST_ROUNDS = 3  # dryruns, each with the margin that the one before has shown to be needed
 _SIMULATED = (Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE)
@@ -59,7 +58,7 @@ def list_templates() -> tuple[Template, ...]:
     """Return the template configs that ms-tune includes."""
     found = []
     for dialect in YAML_DIALECTS:
-        for file in sorted((data_folder(_FOLDER) / dialect.value.replace("-", "_")).glob("*.yaml")):
+        for file in sorted((data_folder("yaml_templates") / dialect.value.replace("-", "_")).glob("*.yaml")):
             with file.open(encoding="utf-8") as lines:
                 english, chinese = (next(lines).lstrip("# ").rstrip() for _ in range(2))
             found.append(Template(file.stem, dialect, file, {Language.EN: english, Language.ZH: chinese}))

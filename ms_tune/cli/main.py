@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 
-_COMPLETION_VARIABLE = "_ARGCOMPLETE"  # variable that a shell sets to request completions
 _INTERRUPTED, _SIGINT = 128, 2  # shells report their sum
 # OS errors outside this set are treated as defects of ms-tune.
 _TROUBLE = {*USUAL, errno.EMFILE, errno.ENFILE, errno.ESTALE}
@@ -214,7 +213,7 @@ def trouble(error: OSError) -> UsageError | None:
 
 def entry_point() -> None:
     """Run the program as the console script ``ms-tune``."""
-    if _COMPLETION_VARIABLE in os.environ:
+    if "_ARGCOMPLETE" in os.environ:
         _complete(language_from_environment())
     prepare()
     code = main(sys.argv[1:])

@@ -21,14 +21,12 @@ from ms_tune.workflows.migrate.run import migrate_config
 if TYPE_CHECKING:
     from ms_tune.workflows.migrate.memory import BothSides
 
-_TARGET = "mindformers-pynative"
-
 
 def build_parser(language: Language) -> Parser:
     """Return the command's parser."""
     parser = Parser("ms-tune migrate", language, "migrate.description", "migrate.examples")
     parser.option("file", "migrate.help.file", type=Path, metavar="FILE")
-    parser.option("--to", "migrate.help.to", default=_TARGET, metavar="DIALECT[@RELEASE]")
+    parser.option("--to", "migrate.help.to", default="mindformers-pynative", metavar="DIALECT[@RELEASE]")
     parser.option("--write", "migrate.help.write", type=Path, metavar="NEW")
     parser.flag("--force", "migrate.help.force")
     parser.flag("--diff", "migrate.help.diff")

@@ -26,7 +26,6 @@ from ms_tune.text import Language, msg
 _PROGRAM = "ms-tune normalize-recompute"
 _MOST_LAYERS = 10_000
 # Mutually exclusive output forms.
-_FORMS = ("json", "as_log", "write", "diff")
 _MODES = ("write", "diff", "against", "to")  # of `normalize_modes`
 _NOT_AGAINST = ("as_log", "write", "diff", "to", "from_sapp", "stage", "layer")
 
@@ -128,7 +127,7 @@ def _show_plan(plan: LayerPlan, arguments: Namespace, console: Console) -> ExitC
 
 
 def _check_forms(arguments: Namespace) -> None:
-    asked = list(filter(vars(arguments).get, _FORMS))
+    asked = list(filter(vars(arguments).get, ("json", "as_log", "write", "diff")))
     if arguments.to:
         if asked in ([], ["json"]):
             return

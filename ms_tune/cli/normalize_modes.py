@@ -28,8 +28,6 @@ from ms_tune.source.edit_values import spell_value
 from ms_tune.source.yaml import MAX_BYTES, SourceFile, decode, load_source, parse_source, read_text
 from ms_tune.text import msg
 
-_NOT_HERE = ("from_sapp", "model_config", "layers", "stages", "chunks")
-
 
 def run(job: Job | None, arguments: Namespace, console: Console) -> ExitCode | LayerPlan:
     """Run the requested mode on a config, or on a script or SAPP's lists; return the plan if it is to be shown as usual."""
@@ -128,7 +126,7 @@ def _run_script(arguments: Namespace, console: Console) -> ExitCode:
     # Read the script, compute the plan of each program and show it.
     if arguments.as_log or arguments.against:
         raise UnsupportedError(msg("megatron_layers.not-logged"))
-    refuse_options(arguments, _NOT_HERE, "megatron_layers.option")
+    refuse_options(arguments, ("from_sapp", "model_config", "layers", "stages", "chunks"), "megatron_layers.option")
     refuse_options(arguments, ("write", "diff"), "megatron_layers.option", msg("megatron_layers.lint-writes"))
     script = ScriptJob(arguments.file, version=arguments.framework_version)
     if arguments.to:

@@ -60,7 +60,6 @@ _GROUPS = {
         "version",
     ),
 }
-_ORDER = ("own", "job", "device", "run", "output")
 
 
 argparse._ = str  # type: ignore[attr-defined]  # never translated, because the messages above are in English
@@ -371,7 +370,7 @@ def _join_lines(paragraph: str) -> str:
 
 def _group_options(parser: Parser) -> Mapping[str, Sequence[argparse.Action]]:
     group_of = {option: name for name, options in _GROUPS.items() for option in options}
-    found: dict[str, list[argparse.Action]] = {name: [] for name in _ORDER}
+    found: dict[str, list[argparse.Action]] = {name: [] for name in ("own", "job", "device", "run", "output")}
     for action in parser.actions():
         if action.option_strings and action.help is not argparse.SUPPRESS:
             found[group_of.get(action.option_strings[-1].lstrip("-"), "own")].append(action)

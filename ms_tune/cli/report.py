@@ -31,7 +31,6 @@ from ms_tune.workflows.check.config import OverviewRequest
 from ms_tune.workflows.check.run import check_job
 
 _PROGRAM = "ms-tune report"
-_PAGE = Path("report.html")
 _MOST_BYTES = 1 << 20  # of a manifest
 
 
@@ -50,7 +49,7 @@ def build_parser(language: Language) -> Parser:
 def run(arguments: Namespace, console: Console) -> ExitCode:
     """Write the page, the zip, or both."""
     path: Path = arguments.path
-    page = arguments.output or (None if arguments.bundle else _PAGE)
+    page = arguments.output or (None if arguments.bundle else Path("report.html"))
     for file in (page, arguments.bundle):
         new_file(file, force=arguments.force)
     config, folder = (_find_config(path), path) if path.is_dir() else (path, _find_run(path))

@@ -23,7 +23,6 @@ from ms_tune.source.yaml import SourceFile, load_source, parse_source
 from ms_tune.text import Language, msg
 
 _PROGRAM = "ms-tune schema"
-_FOLDER = ".ms-tune"
 # yaml-language-server's rule for a modeline (modelineUtil.ts); only comments before the document count.
 _MODELINE = re.compile(r"^#[ \t]+(?:yaml-language-server[ \t]*:|\$schema:)[^\r\n]*", re.MULTILINE)
 _HEADER = re.compile(r"(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))*")
@@ -60,7 +59,7 @@ def run(arguments: Namespace, console: Console) -> ExitCode:
         command = f"{_PROGRAM} --install {quote(str(source.path))}"
         hint = msg("lint.dialect-hint", command=command, dialects="|".join(one.value for one in YAML_DIALECTS))
         raise ConfigError(found.why_not or msg("lint.not-a-config"), hint, path=source.path)
-    file = arguments.output or source.path.parent / _FOLDER / f"{dialect.value}.schema.json"
+    file = arguments.output or source.path.parent / ".ms-tune" / f"{dialect.value}.schema.json"
     content = _encode_schema(_make_schema(dialect, arguments.framework_version))
     relative = Path(os.path.relpath(file.absolute(), source.path.absolute().parent)).as_posix()
     relative = relative if relative.startswith("../") else f"./{relative}"

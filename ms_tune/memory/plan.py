@@ -35,12 +35,10 @@ from ms_tune.source.files import open_bytes
 from ms_tune.text import Message, msg
 
 _ALIASES = {"begin": "lower", "start": "lower", "buffer": "id", "buffer_id": "id"}
-_NUMBERS = ("lower", "upper", "size", "alignment")
 _MOST = {"lower": 2**62, "upper": 2**62, "size": 2**50, "alignment": 2**40}
 _MOST_TOTAL = 2**61
 _MOST_ROWS = 5_000_000
 _MOST_DIGITS = 20
-_HEADER_BYTES = 4096
 
 
 class PlacementRow(NamedTuple):
@@ -57,7 +55,7 @@ def is_placement_csv(path: Path) -> bool:
     """Return whether the first line of a file names the columns of a placement problem."""
     try:
         with open_bytes(path) as file:
-            first = file.readline(_HEADER_BYTES).decode("utf-8-sig", "replace")
+            first = file.readline(4096).decode("utf-8-sig", "replace")
     except OSError:
         return False
     names = _column_places(first)
@@ -121,7 +119,7 @@ def _parse_row(path: Path, line: int, fields: list[str], columns: dict[str, int]
     inclusive = "upper" not in texts
     texts.setdefault("upper", texts.get("end", ""))
     texts["alignment"] = texts.get("alignment") or "1"
-    values = {name: _parse_number(path, line, name, texts[name]) for name in _NUMBERS}
+    values = {name: _parse_number(path, line, name, texts[name]) for name in ("lower", "upper", "size", "alignment")}
     upper = values["upper"] + inclusive
     if values["lower"] >= upper:
         raise TraceError(msg("placement.life", lower=values["lower"], upper=upper), path=path, line=line)

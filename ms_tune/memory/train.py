@@ -19,7 +19,6 @@ from ms_tune.text import msg
 from ms_tune.units import MIB
 
 _FOLDER = Path(__file__).parent / "follow"
-_VARIABLE = "MS_TUNE_MEMORY_RUN"
 _MOST_BYTES = 1024 * MIB
 _FLAGS = (
     *("-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"),
@@ -49,7 +48,7 @@ def training_environment(request: TrainRequest, environment: Mapping[str, str]) 
         library = compiled_library("memory.follow", "allocator.cpp", _FLAGS, own_runtime=False)
         settings |= {"mode": "plan", "plan": str(request.plan.resolve()), "library": str(library)}
     paths = [str(_FOLDER / "startup"), *([environment["PYTHONPATH"]] if environment.get("PYTHONPATH") else [])]
-    return {**environment, "PYTHONPATH": os.pathsep.join(paths), _VARIABLE: json.dumps(settings)}
+    return {**environment, "PYTHONPATH": os.pathsep.join(paths), "MS_TUNE_MEMORY_RUN": json.dumps(settings)}
 
 
 def start_training(request: TrainRequest) -> None:

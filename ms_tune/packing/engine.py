@@ -24,7 +24,6 @@ from ms_tune.text import Message, msg
 
 _MASKS = 10_000  # overhead of one numpy operation, in comparisons
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fvisibility=hidden")
-_SOURCE = "placement.c"
 SEARCHES = (
     2  # number of parallel searches; independent of the number of cores, so that every machine finds the same plan
 )
@@ -192,7 +191,7 @@ class _Inputs:
 def best_engine() -> tuple[NumpyEngine, Message | None]:
     """Return the compiled engine, or the numpy one and the reason why C is unavailable."""
     try:
-        library = compiled_library("packing", _SOURCE, _FLAGS)
+        library = compiled_library("packing", "placement.c", _FLAGS)
         return CompiledEngine(ctypes.CDLL(str(library))), None
     except StandInBuildError as error:
         return NumpyEngine(), error.message

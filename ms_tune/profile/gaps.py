@@ -23,7 +23,6 @@ _TOUCH = 0.01  # microseconds between intervals that belong together
 # Tasks of a stream that compute nothing.
 _NO_KERNEL = re.compile(r"[A-Z][A-Z_]+|\w+(?: \w+)+|Notify_\w+|Memcpy|Reduce_Inline|RDMASend")
 _MOST_OF = 0.9  # of a gap: a host event that covers it explains the gap
-_OWN = ("ProfilerStep", "PROFILING")
 
 
 class Idle(Record):
@@ -119,7 +118,7 @@ def _host_event(events: ProfileEvents, start: float, end: float) -> str:
     for place in range(bisect_right(events.host.start, end)):
         begin, length = events.host.start[place], events.host.length[place]
         common = min(end, begin + length) - max(start, begin)
-        if common <= 0 or events.host_names[place].startswith(_OWN):
+        if common <= 0 or events.host_names[place].startswith(("ProfilerStep", "PROFILING")):
             continue
         covered = min(common / (end - start), _MOST_OF)
         if (covered, -length) > best or not name:

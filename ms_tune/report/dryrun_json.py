@@ -12,7 +12,6 @@ from ms_tune.report.dryrun_check import split_json
 from ms_tune.report.words import verdict_json
 
 VERSION = 1
-_LARGEST = 5
 _FIGURES = (  # null if unknown
     *("trace", "peak_bytes", "footprint_bytes", "device_bytes", "categories_at_peak", "layers", "full_layers"),
     *("verdict_about", "extrapolated_peak_bytes", "extrapolated_footprint_bytes", "extrapolated_categories_at_peak"),
@@ -102,7 +101,7 @@ def _largest_holders(reading: Reading) -> list[dict[str, object]]:
             **record_json(holder, "bytes", "count", "operator", "category", "where"),
             "name": _shared_name(reading, holder.rows),
         }
-        for holder in reading.report.peak.holders[:_LARGEST]
+        for holder in reading.report.peak.holders[:5]
     ]
 
 

@@ -26,7 +26,6 @@ from ms_tune.verdict.outcome import Fit
 _SHOWN_STAGES = 2  # without --verbose
 _SHOWN_CHANGES = 12
 _SHOWN_HOLDERS = 5
-_OWN = "ms_tune/"  # in locations of the reference transformer's allocations
 
 
 def show_dryrun(result: DryrunResult, console: Console, *, verbose: bool = False, quiet: bool = False) -> None:
@@ -83,7 +82,7 @@ def _show_traced(stage: StageResult, console: Console) -> None:
     _show_theory(stage, console)
     # Memory by layer is left to `ms-tune memory`; locations in ms-tune's own files are replaced.
     peak, own = stage.reading.report.peak, console.text("dryrun.show.own-place")
-    holders = tuple(replace(one, where=own if _OWN in one.where else one.where) for one in peak.holders)
+    holders = tuple(replace(one, where=own if "ms_tune/" in one.where else one.where) for one in peak.holders)
     parts = replace(peak, layers=(), holders=holders)
     memory_text.show_breakdown(parts, console, _SHOWN_HOLDERS)
 

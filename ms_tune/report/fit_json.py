@@ -15,8 +15,6 @@ from ms_tune.report import fit_config, fit_text
 from ms_tune.report import fit_config as fit_search
 from ms_tune.report.fit_text import TIME_PARTS
 
-_LAYOUT = ("data", "tensor", "pipeline", "chunks", "context", "expert", "size", "micro_batches")
-
 
 def table_fit_json(report: FitReport) -> dict[str, object]:
     """Return the plan of a table."""
@@ -149,7 +147,7 @@ def search_json(found: SearchFit) -> dict[str, object]:
 
 
 def _layout_json(layout: Layout) -> dict[str, object]:
-    return record_json(layout, *_LAYOUT)
+    return record_json(layout, "data", "tensor", "pipeline", "chunks", "context", "expert", "size", "micro_batches")
 
 
 def _candidate_json(found: SearchFit, one: LayoutCandidate) -> dict[str, object]:

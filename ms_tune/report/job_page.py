@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ms_tune.footprint.result import MemoryReport, RankReport
 
 _MOST = 200  # rows of a table
-_HOLDERS = 20
 
 
 def job_page(
@@ -123,7 +122,7 @@ def _simulation(memory: MemoryReport, console: Console) -> Iterator[str]:
             one.operator,
             drop_installation(one.where),
         ]
-        for one in worst.peak.holders[:_HOLDERS]
+        for one in worst.peak.holders[:20]
     ]
     heads = [console.text(f"report.column.{name}") for name in ("size", "blocks", "category", "operator", "code")]
     yield from table_html(console.text("report.holders"), heads, holders, 2)

@@ -231,7 +231,6 @@ def _count_columns(text: str) -> int:
 
 
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-_NO_NEWLINE = "\\ No newline at end of file"
 
 
 def write_diff(report: LintReport, console: Console) -> int:
@@ -252,7 +251,7 @@ def _diff_lines(old: str, new: str, name: str) -> Iterator[str]:
     for line in unified_diff(_patch_lines(old), _patch_lines(new), f"a/{name}", f"b/{name}"):
         yield line.removesuffix("\n")
         if not line.endswith("\n"):
-            yield _NO_NEWLINE
+            yield "\\ No newline at end of file"
 
 
 def _patch_lines(text: str) -> list[str]:

@@ -26,7 +26,6 @@ _BLOCKS = 20_000  # number of blocks, largest first
 _POINTS = 50_000
 _PHASES, _STEPS, _FIRST_BLOCK = 1, 2, 10  # track numbers
 _CURVES, _CAUSES = 1, 2  # track numbers
-_PROTOCOL = 4
 _NO_SCOPE = ["Default"]  # scope of some operators of the dynamic graph
 COLUMNS = (
     *("rank", "category", "bytes", "start", "end", "last_use", "operator", "where", "layer", "parameter", "tensor"),
@@ -182,7 +181,7 @@ def write_snapshot(file: BinaryIO, rank: RankReport) -> None:
     ``free_requested`` and ``free_completed`` events in the order of ticks; the pool's address ranges become segments.
     Frames are innermost first; in graph mode, where Python stacks are meaningless, the scope path replaces them.
     """
-    pickle.dump(snapshot_of(rank), file, protocol=_PROTOCOL)
+    pickle.dump(snapshot_of(rank), file, protocol=4)
 
 
 def snapshot_of(rank: RankReport) -> dict[str, list[object]]:

@@ -40,11 +40,9 @@ if TYPE_CHECKING:
     from ms_tune.dryrun.result import StageResult
 
 _SHARED = ("memory.content.", "memory.phase.", "memory.severity.", "memory.column.")
-_SCRIPTS = ("data", "timeline", "details", "flame", "addresses", "tables", "main")
 
 POINTS = 6000  # points of a curve
 MOST_BLOCKS = 150_000
-_LEVEL = 6
 _LONGEST = 10_000  # characters of a text that may name files; longer ones are packed data
 _KINDS = {Fit.FITS: "good", Fit.TIGHT: "tight", Fit.DOES_NOT_FIT: "bad", None: "tight"}
 _MOST_WITH_BLOCKS = 4  # ranks; a browser cannot handle the blocks of 32 ranks
@@ -71,7 +69,10 @@ def memory_page(title: str, data: Mapping[str, object], language: Language, furt
         styles=[_read_asset("_vendor/uplot", "uPlot.min.css"), _read_asset("templates", "memory.css")],
         scripts=[
             _read_asset("_vendor/uplot", "uPlot.iife.min.js"),
-            "\n".join(_read_asset("templates", f"memory_{name}.js") for name in _SCRIPTS),
+            "\n".join(
+                _read_asset("templates", f"memory_{name}.js")
+                for name in ("data", "timeline", "details", "flame", "addresses", "tables", "main")
+            ),
         ],
     )
 
@@ -144,7 +145,7 @@ def pack_rank_blocks(rank: RankReport) -> tuple[str, int]:
 def pack_blocks(blocks: PageBlocks) -> str:
     """Return blocks in the packed form that the page reads."""
     text = json_text(_block_columns(blocks))
-    data = gzip.compress(text.encode("utf-8", errors="replace"), _LEVEL, mtime=0)
+    data = gzip.compress(text.encode("utf-8", errors="replace"), 6, mtime=0)
     return base64.b64encode(data).decode("ascii")
 
 

@@ -41,7 +41,6 @@ _FAILURE = (
 )
 _LIFETIMES = (*("peak_if_freed_after_last_use", "late_frees", "spike_bytes", "peak_without_spikes"),)
 _FINDING = ("id", "name", "severity", "rank", "bytes", "message", "help")
-_POOL = ("used_bytes", "actual_bytes", "reserved_bytes")
 _TORCH_PEAKS = (
     *("peak_bytes", "peak_event", "requested_peak_bytes", "requested_peak_event"),
     *("reserved_peak_bytes", "reserved_peak_event"),
@@ -268,7 +267,7 @@ def _outcome_json(outcome: ReplayOutcome, report: WhatIfReport) -> dict[str, obj
     verdict = report.verdict_about(outcome)
     found = verdict.outcome if verdict is not None else None
     fits = None if found is None else found is Fit.FITS
-    return {**record_json(outcome, *_POOL), "fits": fits, "verdict": found}
+    return {**record_json(outcome, "used_bytes", "actual_bytes", "reserved_bytes"), "fits": fits, "verdict": found}
 
 
 def _settings_json(inferred: Inferred) -> dict[str, object]:

@@ -17,7 +17,6 @@ from ms_tune.text import Language
 from ms_tune.units import gib
 
 _SHARES = ("mfu", "mfu_logged", "hfu", "linearity", "linearity_guide", "bubble")
-_RATES = ("samples_per_second", "tokens_per_second_per_card", "tflops_per_card")  # on the short screen
 _SHOWN = 5  # slow steps shown
 VERSION = 1
 # Keys of every run; null if a figure is missing.
@@ -113,7 +112,7 @@ def _short_rows(run: RunMetrics, comparison: RunComparison | None, console: Cons
     elif run.mean_seconds is not None:
         mean = console.text("metrics.show.short.mean", mean=_short_number(run.mean_seconds))
         yield console.text("metrics.show.step"), mean, ""
-    samples, tokens, tflops = map(run.value, _RATES)
+    samples, tokens, tflops = map(run.value, ("samples_per_second", "tokens_per_second_per_card", "tflops_per_card"))
     all_tokens = run.value("tokens_per_second") if not tokens else None
     rates = (("samples", samples), ("tokens", all_tokens))
     whole = console.listed(

@@ -20,8 +20,6 @@ from ms_tune.report.page import table_html, verdict_html, write_page
 from ms_tune.text import Language
 from ms_tune.units import GIB, MIB, gib, mib
 
-_FORMAT = 1  # version of the plan file
-
 
 def amount_text(size: int) -> str:
     """Return bytes in a suitable unit."""
@@ -148,7 +146,7 @@ def plan_file(report: PlanReport) -> str:
         {"id": problem.block_name(number), **dict(zip(keys, row, strict=True))}
         for number, row in enumerate(zip(*(column.tolist() for column in columns), strict=True))
     ]
-    head = json_text({SCHEMA_VERSION: _FORMAT, "source": report.source, **plan_json(report)}, indent=1)
+    head = json_text({SCHEMA_VERSION: 1, "source": report.source, **plan_json(report)}, indent=1)
     lines = ",\n".join(f"  {json_text(block)}" for block in blocks)
     scripts = "".join(f' "allocator": {json_text(_script(each, report.plan))},\n' for each in [report.torch] if each)
     return f'{head.removesuffix(chr(10) + "}")},\n{scripts} "plan": [\n{lines}\n ]\n}}\n'

@@ -35,7 +35,6 @@ from ms_tune.report.torch_text import list_figures, list_findings, measure_text,
 from ms_tune.report.words import shorten_location, size_text
 from ms_tune.text import Language, Message, Text, lookup, msg
 
-_CARDS = 10
 _LINES = (
     (72, 114, 184),
     (233, 159, 76),
@@ -65,7 +64,7 @@ def snapshot_html(
         "worst": 0,
         "findings": [
             record_json(finding, *CARD)
-            for finding in list_findings(report, _CARDS)
+            for finding in list_findings(report, 10)
             if finding.name != "fragments" or finding.bytes
         ],
         "comparison": [_comparison_data(lives, keys, *before)] if before else None,
