@@ -16,7 +16,6 @@ from ms_tune.footprint.torch_blocks import find_earlier_blocks
 from ms_tune.footprint.torch_report import TorchReport, analyse_snapshot
 from ms_tune.memory.what_if import RankTrace, largest_pool, read_rank
 from ms_tune.packing import engine as native
-from ms_tune.packing.engine import NumpyEngine
 from ms_tune.packing.placement import PackingFault, PackingPlan, PackingProblem, Placed, RepeatedStep, find_faults
 from ms_tune.packing.plan import PackingProgress, find_repeated_step, plan_addresses
 from ms_tune.pools import memlog
@@ -174,7 +173,11 @@ def plan_blocks(path: Path, request: PlanRequest, on_progress: Callable[[Packing
     """Plan the largest pool of one rank of a run, one device of a snapshot, or a placement problem."""
     if is_snapshot(path) or is_dry_run(path):
         engine, slow = native.best_engine()
-        plan, torch = plan_snapshot(path, request.rank, request.capacity, planner(engine, request.seconds, on_progress))
+
+        def plan_part(problem: PackingProblem, share: float) -> PackingPlan:
+            return plan_addresses(problem, engine, request.seconds and request.seconds * share, on_progress)
+
+        plan, torch = plan_snapshot(path, request.rank, request.capacity, plan_part)
         return PlanReport(
             plan, str(path), tuple(_find_faults(plan)), None, request.rank, request.capacity, slow=slow, torch=torch
         )
@@ -362,10 +365,3 @@ def _reserved_bytes(report: TorchReport, requests: list[Request]) -> dict[str, i
         else:
             found[name] = replay_workload(make_workload(requests), TorchPool(settings)).reserved_peak
     return found
-
-
-def planner(
-    engine: NumpyEngine, seconds: float | None, on_progress: Callable[[PackingProgress], None]
-) -> Callable[[PackingProblem, float], PackingPlan]:
-    """Return a function that plans a problem in its share of the seconds."""
-    return lambda problem, share: plan_addresses(problem, engine, seconds and seconds * share, on_progress)

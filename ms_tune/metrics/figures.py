@@ -238,8 +238,8 @@ def make_utilisation_figures(inputs: Inputs, convention: Convention, fastest: fl
     logged = inputs.counted if inputs.counted.value is not None else inputs.logged
     if logged.value is not None:
         yield Figure("tflops_logged", logged.value, msg(f"metrics.formula.{logged.name}"), (logged.describe_input(),))
-    model = _compute_card_rate(inputs, inputs.model_flops)
-    hardware = _compute_card_rate(inputs, inputs.hardware_flops)
+    model = compute_card_rate(inputs, inputs.model_flops)
+    hardware = compute_card_rate(inputs, inputs.hardware_flops)
     if inputs.model_flops.value is None:
         model, hardware = logged, inputs.hardware
         inner, made_of = msg(f"metrics.formula.{logged.name}"), [logged]
@@ -259,11 +259,6 @@ def make_utilisation_figures(inputs: Inputs, convention: Convention, fastest: fl
         yield _share_of_peak("hfu", hardware, inputs.peak, ())
 
 
-def compute_model_rate(inputs: Inputs) -> float | None:
-    """Return the TFLOP/s per card by the config's model; None without a config, or if an input is missing."""
-    return _compute_card_rate(inputs, inputs.model_flops).value
-
-
 def _missing_options(inputs: Inputs, rate: FigureInput) -> tuple[str, ...]:
     if rate.value is not None:
         return ()
@@ -278,7 +273,8 @@ def _list_rate_inputs(inputs: Inputs) -> list[FigureInput]:
     return [*tokens, inputs.cards, inputs.step]
 
 
-def _compute_card_rate(inputs: Inputs, flops: FigureInput) -> FigureInput:
+def compute_card_rate(inputs: Inputs, flops: FigureInput) -> FigureInput:
+    """Return the TFLOP/s per card; without a value if the operations, or another input, are unknown."""
     *tokens, cards, step = _list_rate_inputs(inputs)
     if flops.value is None or not cards.value or not step.value or any(not one.value for one in tokens):
         return FigureInput("model", None)

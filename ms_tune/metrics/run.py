@@ -19,7 +19,7 @@ from ms_tune.metrics.figures import (
     check_log,
     check_run,
     collect_inputs,
-    compute_model_rate,
+    compute_card_rate,
     find_impossible_figures,
     make_throughput_figures,
     make_utilisation_figures,
@@ -223,7 +223,7 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs)
         stages, chunks, micro_batches = given.job.stages
         formula = msg("metrics.formula.bubble", stages=stages, chunks=chunks, micro_batches=micro_batches)
         figures.append(Figure("bubble", given.job.bubble, formula))
-    rate = compute_model_rate(inputs)
+    rate = compute_card_rate(inputs, inputs.model_flops).value
     losses = [loss for loss in steps.loss if math.isfinite(loss)]
     return RunMetrics(
         source=source,

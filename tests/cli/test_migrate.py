@@ -81,13 +81,6 @@ def test_a_refusal_writes_nothing(config: Path, capsys: pytest.CaptureFixture[st
     assert "keys that prevent the migration" in capsys.readouterr().out
 
 
-def test_mistakes(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(command(config, "--to", "megatron")) == 2
-    assert main(command(config, "--to", "mindformers-pynative@9.9")) == 2
-    assert main(["migrate", str(config.with_name("none.yaml"))]) == 2
-    assert "Traceback" not in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("language", "mark"), [("en", "unproved"), ("zh", "未证明")])
 def test_memory_side_by_side_and_what_is_not_proved_of_it(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, language: str, mark: str

@@ -42,6 +42,8 @@ FILES: dict[str, str | bytes] = {
     "code.py": "print(1)\n",
     "packed.log": gzip.compress(NOT_YAML.encode()),
     "powershell.log": NOT_YAML.encode("utf-16"),
+    "plan.txt": "offset: [[0, 0]]\nrecompute: [[1, 0]]\nselect_recompute: [[2, 0]]\n",
+    "pretrain_x.sh": "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --pipeline-model-parallel-size 2\n",
 }
 
 
@@ -50,8 +52,8 @@ def read_mistakes() -> dict[str, str]:
     written = yaml.safe_load((ROOT / "tests" / "data" / "mistakes.yaml").read_text("utf-8"))
     found: dict[str, str] = {}
     for line, words in written.items():
-        commands, rest = re.fullmatch(r"(?:\{(.*?)\})?(.*)", line).groups()  # type: ignore[union-attr]
-        found |= {f"{command}{rest}": words.replace("{}", command) for command in (commands or "").split(",")}
+        before, choices, after = re.fullmatch(r"(.*?)(?:\{(.*?)\}(.*))?", line).groups()  # type: ignore[union-attr]
+        found |= {f"{before}{one}{after or ''}": words.replace("{}", one) for one in (choices or "").split(",")}
     return found
 
 

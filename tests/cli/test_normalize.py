@@ -99,11 +99,6 @@ def test_what_the_framework_refuses_has_no_plan(config: Path, capsys: pytest.Cap
     assert "无法给出方案" in capsys.readouterr().out
 
 
-def test_two_forms_at_once(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["normalize-recompute", "--json", "--as-log", "--lang", "en", str(config)]) == 2
-    assert "cannot be used together" in capsys.readouterr().err
-
-
 SWAP = flat() + "swap_config: {swap: True, layer_swap: [{backward_prefetch: 20, layers: [0, 3]}]}\n"
 
 
@@ -276,21 +271,6 @@ def test_lists_of_a_pipeline_tool_in_a_config(config: Path, capsys: pytest.Captu
     assert "for 1 chunk and 2 stages, but the config has 1 chunk and 4 stages" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--write"], "--write requires a config to change"),
-        (["--diff", "--layers", "4", "--stages", "2"], "--diff requires a config to change"),
-        (["FILE", "--stages", "2"], "--stages cannot be used with a config"),
-    ],
-)
-def test_how_sapp_is_called(arguments: list[str], words: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(SAPP)
-    given = [str(config) if one == "FILE" else one for one in arguments]
-    assert main(["normalize-recompute", "--lang", "en", "--from-sapp", str(config), *given]) == 2
-    assert words in capsys.readouterr().err
-
-
 def test_the_release_of_a_target(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config.write_text(flat(recompute=[1, 0, 2, 0]))
     command = ["normalize-recompute", "--lang", "en", str(config), "--to"]
@@ -422,23 +402,6 @@ def test_a_refusal_has_the_frameworks_words_the_file_and_what_to_do(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--as-log",), "does not log"),
-        (("--against", "log"), "does not log"),
-        (("--layers", "4"), "--layers cannot be used with launch scripts"),
-        (("--framework-version", "1.0"), "1.0"),
-        (("--framework-version", "2.0"), "2.2, 2.3, 26.0, 26.1"),
-    ],
-)
-def test_what_does_not_work(
-    words: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*words, written(tmp_path, SCRIPT)) == 2
-    assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("echo hello\n", "does not start a MindSpeed-LLM program"),
@@ -456,14 +419,6 @@ def test_what_does_not_work(
 def test_what_cannot_be_determined(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(written(tmp_path, text)) == 2
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("option", ["--write", "--diff"])
-def test_lint_is_named_for_edits(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(option, written(tmp_path, SCRIPT)) == 2
-    error = capsys.readouterr().err
-    assert f"{option} cannot be used with launch scripts" in error
-    assert "ms-tune lint --fix FILE" in error
 
 
 def test_what_the_parser_refuses_has_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

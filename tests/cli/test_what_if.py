@@ -90,22 +90,6 @@ def test_the_log_shows_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
     assert result["best"] is None
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--shard", "weights"], "ms-tune memory RUN"),
-        (["--rank", "7"], "rank 7"),
-        (["--max-memory", "many"], "many"),
-    ],
-)
-def test_wishes_that_cannot_be_met_are_refused(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(*arguments, GRAPH) == 2
-    _, err = capsys.readouterr()
-    assert said in err
-
-
 def test_a_trace_of_the_cpu_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     head = (GRAPH / "memory_block.csv").read_text(encoding="utf-8").splitlines(keepends=True)[0]
     (tmp_path / "memory_block.csv").write_text(head, encoding="utf-8")

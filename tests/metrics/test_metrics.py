@@ -296,14 +296,6 @@ class TestCommand:
         assert "[impossible-mfu]" in text
         assert main(arguments) == 2
 
-    def test_no_log(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        file = tmp_path / "x.log"
-        file.write_text("nothing\n", "utf-8")
-        assert main(["metrics", str(file)]) == 2
-        assert "x.log: error: no line of this log" in capsys.readouterr().err
-        assert main(["metrics", str(file), "--peak", "nan"]) == 2
-        assert main(["metrics", str(tmp_path / "none.log")]) == 2
-
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public logs are not here")
 @pytest.mark.parametrize(("test", "ratio"), [("qwen_sft", 2.00), ("ds3_sft", 1.44), ("ds3_pretrain", 1.17)])
