@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 
 from ms_tune.cli.output import ProgressLine, write_text_file
@@ -51,17 +50,12 @@ def _write_files(report: PlanReport, arguments: Namespace, console: Console) -> 
         console.warn(msg("placement.slow", reason=report.slow))
     if report.plan.late:
         console.warn(msg("placement.late"))
-    for path, text in _texts_to_write(report, arguments, console):
-        write_text_file(path, text, console)
-
-
-def _texts_to_write(report: PlanReport, arguments: Namespace, console: Console) -> Iterator[tuple[Path, str]]:
     if arguments.plan:
-        yield arguments.plan, packing.plan_file(report)
+        write_text_file(arguments.plan, packing.plan_file(report), console)
     if arguments.csv:
-        yield arguments.csv, packing.csv_file(report)
+        write_text_file(arguments.csv, packing.csv_file(report), console)
     if arguments.html:
-        yield arguments.html, packing.plan_html(report, console.language)
+        write_text_file(arguments.html, packing.plan_html(report, console.language), console)
 
 
 def _run_import(arguments: Namespace, console: Console) -> ExitCode:

@@ -217,26 +217,27 @@ def _matters_lines(overview: Overview, console: Console, *, verbose: bool) -> It
     if not overview.matters:
         yield console.text("check.matters.none")
         return
-    counts = [
-        console.text(f"check.count.{severity.value}", count=count)
-        for severity in Severity
-        if (count := sum(one.severity is severity for one in overview.matters))
-    ]
+    counts = _count_matters(overview.matters, console)
     first = overview.matters[0]
     if not verbose:
         where = f"{first.path.name}:{first.line}: " if first.line is not None else ""
         name = f"{first.id} " if first.name else ""
         worst = f"{where}{name}{console.say(first.text)}"
-        text = console.text("check.matters.worst", counts=console.listed(counts), worst=worst)
+        text = console.text("check.matters.worst", counts=counts, worst=worst)
         line, *rest = _wrap_lines(text, _LINES)
         yield _linked_line(line, first, where, name, console)
         yield from rest
         return
-    yield console.text("check.matters", counts=console.listed(counts))
+    yield console.text("check.matters", counts=counts)
     for number, one in enumerate(overview.matters[:_SHOWN], 1):
         yield from _matter_lines(number, one, console)
     if len(overview.matters) > _SHOWN:
         yield f"  {console.text('check.matters.more', count=len(overview.matters) - _SHOWN)}"
+
+
+def _count_matters(matters: Sequence[Matter], console: Console) -> str:
+    counts = [(one.value, sum(matter.severity is one for matter in matters)) for one in Severity]
+    return console.listed(console.text(f"check.count.{name}", count=count) for name, count in counts if count)
 
 
 def _matter_lines(number: int, one: Matter, console: Console) -> Iterator[str]:
@@ -277,9 +278,7 @@ _MOST_ROWS, _MOST_MATTERS = 10, 5
 def overviews_markdown(overviews: Sequence[Overview], failures: Sequence[ConfigError], console: Console) -> str:
     """Return the comment of a merge request: a table of the files, the worst first, and the findings."""
     matters = sorted((one for screen in overviews for one in screen.matters), key=lambda one: one.severity.rank)
-    counts = [(one.value, sum(matter.severity is one for matter in matters)) for one in Severity]
-    counted = [console.text(f"check.count.{name}", count=count) for name, count in counts if count]
-    summary = console.listed(counted) if counted else console.text("check.matters.none")
+    summary = _count_matters(matters, console) or console.text("check.matters.none")
     sizes = {"files": len(overviews) + len(failures), "over": sum(one.is_over for one in overviews)}
     lines = [MARKER, f"### {console.text('check.markdown.title', **sizes, summary=summary)}"]
     screens = sorted(overviews, key=lambda one: (not one.is_over, -one.exit_code()))

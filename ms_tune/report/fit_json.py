@@ -12,7 +12,6 @@ from ms_tune.fit.step_time import StepTime
 from ms_tune.planning.fit import EvaluatedPlan, FitReport
 from ms_tune.planning.layouts import Layout
 from ms_tune.report import fit_config, fit_text
-from ms_tune.report import fit_config as fit_search
 from ms_tune.report.fit_text import TIME_PARTS
 
 
@@ -128,7 +127,7 @@ def search_json(found: SearchFit) -> dict[str, object]:
         "limit_bytes": found.limit.bytes,
         "ranking": [_candidate_json(found, one) for one in found.ranking.candidates],
         **record_json(found.ranking, "present", "pruned"),
-        "refused": [{"reason": reason, "count": count} for reason, count in fit_search.list_refusals(found)],
+        "refused": [{"reason": reason, "count": count} for reason, count in fit_config.list_refusals(found)],
         "tried": [
             {
                 **_candidate_json(found, one.candidate),
@@ -142,7 +141,7 @@ def search_json(found: SearchFit) -> dict[str, object]:
         ],
         "chosen": None if found.chosen is None else found.tried.index(found.chosen),
         "diff": "" if found.best is None else fit_config.diff_of_plan(found.best),
-        "notes": fit_search.search_notes(found),
+        "notes": fit_config.search_notes(found),
     }
 
 
