@@ -24,6 +24,7 @@ from ms_tune.text import msg
 from ms_tune.units import GIB, MIB
 
 NOT_LOGGED = math.nan
+_SOME = 100  # steps at both ends that show whether losses are printed
 BASELINE = table_form("baseline", ascend=True)
 
 
@@ -180,7 +181,7 @@ class RankSteps:
                 self._note(name, columns, columns[name])
         if "skipped" in columns and "loss" not in columns:
             # Megatron prints only losses above 0, so that a NaN is a loss that is missing; a skipped step has none.
-            missing = int(any(value == value for value in self.loss))  # noqa: PLR0124 - not NaN
+            missing = int(any(map(math.isfinite, (*self.loss[:_SOME], *self.loss[-_SOME:]))))
             bad = columns.get("nan", [0] * count)
             self._note(
                 "nan", columns, [nan or missing * (not skip) for nan, skip in zip(bad, columns["skipped"], strict=True)]
