@@ -116,6 +116,7 @@ EXPECTED: dict[str, str] = {
     r"check files\[\]\.estimate: \{.* -> null": _NO_TRAINING,
     r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST153\] is gone: .*--model-type-hf.*": _OWN_ARGUMENT,
     r"memory rows_unreleased is new: .*": "rows whose release a damaged trace lacks are counted",
+    r"memory (late_free_bytes_ticks|never_freed(_bytes)?|step_bytes|highest|holes_at_peak\.by_stream) is gone: .*": "no screen shows it",
     r"memory remedies\[[\w-]+\]\.how_by_dialect\.hyper-parallel is new: .*": "HyperParallel has keys for them",
     r'migrate proof\[\]\.detail: "no errors, .*" -> "0 errors, .*"': _WORDS,
     r"lint(@[\d.]+)? exit code: 0 -> 1": _COUNTED,

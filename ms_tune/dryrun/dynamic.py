@@ -19,7 +19,7 @@ from ms_tune.enums import Dialect
 from ms_tune.errors import UnsupportedError, UsageError
 from ms_tune.facts.keys import registered
 from ms_tune.facts.models import LAYERS, names_of
-from ms_tune.facts.query import served
+from ms_tune.facts.query import load, served
 from ms_tune.facts.training import Framework, mindspeed_framework, pynative_framework
 from ms_tune.planning.schedule import Schedule, enough_micro_batches
 from ms_tune.reference.job import ReferenceJob, theory_of
@@ -39,21 +39,6 @@ _SERVED = {Dialect.MINDSPEED_MS: check_mindspeed_served, Dialect.MINDFORMERS_PYN
 _FEW = {Sharding.NONE: 8, Sharding.OPTIMIZER: 8, Sharding.PARAMETERS: 0}
 _MODEL_NAMES = ((("model", "model_type"), "core_config"), (("model", "architectures"), "core_model"))
 _CONFIG_FILE = "config.yaml"
-# Settings that read, write or wait, and that a run of a few steps does not need.
-_SURROUNDINGS = (
-    *("training_config.load_checkpoint", "training_config.resume_training", "training_config.save_interval"),
-    *("training_config.eval_interval", "training_config.profile", "training_config.check_for_nan_in_grad"),
-    *("dataset_config.dataset_dir", "parallel_config.deterministic_mode"),
-)
-_SECTIONS = (
-    *("checkpoint", "training", "parallelism", "model", "train_dataset", "train_dataset.dataloader"),
-    *("recompute", "recompute_comm", "swap"),
-)
-# Settings that read, write or wait, and that a run of a few steps does not need. A growing batch is run at its full size.
-_TRAINER_SURROUNDINGS = (
-    *("checkpoint.load_path", "checkpoint.base_load_path", "checkpoint.save_trainable_only", "eval_dataset"),
-    *("callbacks", "monitor", "profiler", "training.rampup_batch_size"),
-)
 _DEFAULT_COLUMNS = ("input_ids", "labels")  # ``DataloaderConfig``
 _EOD_LENGTHS = ("eod_pad_length", "compressed_eod_mask_length")
 
@@ -193,7 +178,7 @@ def _framework_job(
     config = ConfigCopy(source.data, source.path)
     for change in changes:
         config.set(change.key, change.after)
-    for key in _SURROUNDINGS:
+    for key in load("simulation")[Dialect.MINDSPEED_MS.value]["removed"]:
         if config.get(key):
             config.remove(key)
     config.set("training_config.training_iters", STEPS)
@@ -205,13 +190,14 @@ def trainer_job(
     source: SourceFile, changes: Iterable[SettingChange], layers: Sequence[StageLayer] | None
 ) -> tuple[PynativeJob, dict[str, dict[str, Any]], tuple[SettingChange, ...]]:
     """Return the job with the config for the trainer, the config files, and all changes."""
-    config = ConfigCopy(source.data, source.path, _SECTIONS)
+    settings = load("simulation")[Dialect.MINDFORMERS_PYNATIVE.value]
+    config = ConfigCopy(source.data, source.path, settings["sections"])
     if config.get("run_mode", "train") != "train":
         raise UnsupportedError(msg("dryrun.run-mode", mode=config.get("run_mode")), msg("dryrun.run-mode.hint"))
     write_layers(config, changes, layers)
     length = config.count("model.seq_length", 1)
     columns = _replace_data_set(config, length)
-    for key in _TRAINER_SURROUNDINGS:
+    for key in settings["removed"]:
         if config.get(key):
             config.remove(key)
     config.set("checkpoint.enable_save", value=False)

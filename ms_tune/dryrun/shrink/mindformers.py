@@ -24,6 +24,7 @@ from ms_tune.dryrun.theory_mindformers import mindformers_theory
 from ms_tune.enums import Dialect, LayerKind
 from ms_tune.errors import ConfigError, UnsupportedError, UsageError
 from ms_tune.facts.models import is_legacy
+from ms_tune.facts.query import load
 from ms_tune.job import Job
 from ms_tune.planning.schedule import Schedule
 from ms_tune.source.yaml import SourceFile
@@ -32,10 +33,6 @@ from ms_tune.units import parse_size
 from ms_tune.verdict.limit import Cap
 
 _CONFIG_FILE = "config.yaml"
-_SECTIONS = (
-    *("model", "model.model_config", "parallel_config", "parallel", "parallel.pipeline_config", "context"),
-    *("context.ascend_config", "runner_config", "recompute_config", "swap_config", "train_dataset", "moe_config"),
-)
 # With fewer threads MindSpore cannot build graphs that contain conditions ("Can not build a sub graph which contains
 # ConditionSwitch"): by default it uses a share of the machine's cores, which is too small on a laptop.
 _DISPATCH_THREADS = 8
@@ -44,7 +41,9 @@ _DEFAULT_LIMIT = "58GB"  # `ContextConfig` in mindformers/tools/register/templat
 
 def prepare_config(job: Job, devices: int | None) -> PreparedConfig:
     """Return the common part of all stages of a job with one of MindFormers' own models."""
-    config = ConfigCopy(job.original.data, job.original.path, _SECTIONS, job)
+    config = ConfigCopy(
+        job.original.data, job.original.path, load("simulation")[Dialect.MINDFORMERS.value]["sections"], job
+    )
     mode = config.get("run_mode")
     if mode is None:
         config.set("run_mode", "train")  # as set by its launch script

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from ms_tune.dryrun.job import Column
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
+from ms_tune.enums import Dialect
 from ms_tune.errors import UnknownSizesError, UnsupportedError
 from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.models import LAYERS, facts_of, is_legacy, names_of
+from ms_tune.facts.query import load
 from ms_tune.job import Job
 from ms_tune.records import Any
 from ms_tune.text import Message, msg
@@ -21,17 +23,6 @@ MODEL = "model.model_config"
 _MEGATRON = "BlendedMegatronDatasetDataLoader"
 _MASKS = ("create_compressed_eod_mask", "create_attention_mask")
 _SPLITS = ("data_parallel", "model_parallel", "context_parallel", "expert_parallel", "pipeline_stage")
-_REMOVED_SETTINGS = (
-    *("train_dataset_task", "eval_dataset", "eval_dataset_task", "eval_callbacks", "monitor_config", "tensorboard"),
-    *("checkpoint", "data_skip_steps", "remote_save_url", "push_to_hub", "context.affinity_cpu_list"),
-    *("parallel.strategy_ckpt_load_file", "parallel.strategy_ckpt_config.load_file"),
-    *("runner_config.initial_epoch", "runner_config.initial_step", "runner_config.stop_step"),
-)
-_EMPTIED = ("load_checkpoint", f"{MODEL}.checkpoint_name_or_path")
-_SWITCHED_OFF = (
-    *("resume_training", "auto_trans_ckpt", "only_save_strategy", "do_eval", "auto_tune"),
-    *("profile", "context.save_graphs"),
-)
 BASE_COLUMNS = ("input_ids", "labels", "loss_mask", "position_ids")
 _COLUMNS = (*BASE_COLUMNS, "attention_mask", "actual_seq_len")
 # `eod_pad_length` of `GPTDatasetConfig`, mindformers/dataset/blended_datasets/gpt_dataset.py; dynamic graph: `init_gpt_dataset_config`
@@ -218,17 +209,18 @@ def _settings_of(section: object, keys: tuple[str, ...]) -> dict[str, Any]:
 
 def take_out_the_surroundings(config: ConfigCopy) -> None:
     """Remove checkpoints, evaluation, profiling and callbacks that write or wait: none uses device memory during a step."""
-    for path in _REMOVED_SETTINGS:
+    settings = load("simulation")[Dialect.MINDFORMERS.value]
+    for path in settings["removed"]:
         config.remove(path)
     config.set("callbacks", [])
     config.set("runner_config.epochs", 1)
     if config.get("runner_config.sink_size", 1) not in (1, -1):
         # It shortens the epochs, down to none (``check_runner_config``).
         config.set("runner_config.sink_size", 1)
-    for path in _EMPTIED:
+    for path in settings["emptied"]:
         if config.get(path):
             config.set(path, "")
-    for path in _SWITCHED_OFF:
+    for path in settings["switched_off"]:
         if config.get(path):
             config.set(path, value=False)
     if config.get("output_dir"):
