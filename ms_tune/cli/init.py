@@ -18,12 +18,13 @@ from ms_tune.encode import record_json
 from ms_tune.enums import CHECKED_ONLY, YAML_DIALECTS, Dialect
 from ms_tune.errors import ExitCode, UsageError, closest
 from ms_tune.facts.query import data_folder, load
-from ms_tune.report import new_job as report
+from ms_tune.planning.layouts import DIMENSIONS, Layout
 from ms_tune.report.check import overviews_json, write_overviews
 from ms_tune.report.console import Console, usage_hint
 from ms_tune.source.atomic_write import write_atomically
 from ms_tune.source.yaml import read_text
-from ms_tune.text import Language, msg
+from ms_tune.text import Language, Message, msg
+from ms_tune.units import short_gib
 from ms_tune.workflows.check.config import OverviewRequest
 from ms_tune.workflows.check.result import Overview
 from ms_tune.workflows.check.run import check_job
@@ -134,13 +135,13 @@ def _show_templates(known: Sequence[Template], console: Console, *, json: bool) 
 def _write_new_job(arguments: Namespace, console: Console) -> int:
     """Choose a layout that fits, write the config and its launch script, and dry-run it where MindSpore is installed."""
     size, job = _read_request(arguments)
-    assumed = report.list_assumed(arguments, size)
+    assumed = _list_assumed(arguments, size)
     console.note(console.text("init.searching"))
     margin = None
     for number in range(1, _MOST_ROUNDS + 1):
         found = plan_new_job(size, job, console.language, assumed, margin)
         if not found.draft.fits:
-            report.write_refusal(found, console, json=arguments.json, is_written=number > 1)
+            _show_refusal(found, console, json=arguments.json, is_written=number > 1)
             return ExitCode.FINDINGS
         if arguments.diff:
             _show_diff(found, console)
@@ -153,11 +154,11 @@ def _write_new_job(arguments: Namespace, console: Console) -> int:
             break
         console.note(console.text("init.again", margin=f"{margin:.2f}"))
     if arguments.json:
-        console.write_json({**report.new_job_json(found), "check": overviews_json([screen], [], console)})
+        console.write_json({**_new_job_json(found), "check": overviews_json([screen], [], console)})
         return screen.exit_code(allow_tight=arguments.allow_tight)
-    report.write_new_job(found, console)
+    _show_new_job(found, console)
     if size.dialect in CHECKED_ONLY:
-        report.write_formula(found, console)
+        _show_formula(found, console)
     else:
         write_overviews([screen], console)
     return screen.exit_code(allow_tight=arguments.allow_tight)
@@ -205,3 +206,69 @@ def _check(found: NewJob, job: DryrunRequest, arguments: Namespace, console: Con
         return screen
     with watch_dryrun("ms-tune init", console) as progress:
         return screen._replace(stages=simulate_new_job(job, progress))
+
+
+def _list_assumed(arguments: Namespace, size: JobSize) -> tuple[Message, ...]:
+    # The values that the user did not state.
+    given = (
+        (arguments.seq, "seq", size.tokens),
+        (arguments.global_batch, "global-batch", size.samples),
+        (arguments.chip or arguments.device_memory, "chip", "910B"),
+        (arguments.dialect, "dialect", size.dialect.value),
+    )
+    missing = [msg("init.assumed", option=f"--{name}", value=value) for stated, name, value in given if not stated]
+    if not size.model.has("rope_theta"):
+        missing.append(msg("init.assumed.rotary"))
+    return tuple(missing)
+
+
+def _show_new_job(found: NewJob, console: Console) -> None:
+    for file in found.files:
+        console.write_text("init.wrote", file=file)
+    draft = found.draft
+    again = ", ".join(f"{some}/{count}" for some, count in zip(draft.recomputed, draft.layers, strict=True))
+    console.write_text("init.layout", layout=draft.layout, again=again, samples=found.size.samples)
+    console.write_text("init.assumptions")
+    console.write_lines(found.assumed, "- ")
+
+
+def _show_formula(found: NewJob, console: Console) -> None:
+    estimate = found.draft.estimate
+    low, high = map(short_gib, estimate.range_bytes)
+    console.write_text("init.not-simulated", low=low, high=high, usable=short_gib(estimate.limit.bytes))
+
+
+def _show_refusal(found: NewJob, console: Console, *, json: bool, is_written: bool) -> None:
+    # Say that a job does not fit on its devices, and on how many it does; ``is_written``: a plan that a dryrun refuted is.
+    if json:
+        console.write_json({**_new_job_json(found), "written": list(found.files) if is_written else []})
+        return
+    draft, more = found.draft, found.enough
+    sizes = {"need": short_gib(draft.estimate.fullest.peak_bytes), "usable": short_gib(draft.estimate.limit.bytes)}
+    name = "init.refuted" if is_written else "init.too-large"
+    console.write_text(name, devices=found.size.devices, layout=draft.layout, file=next(iter(found.files)), **sizes)
+    if more is None:
+        console.write_text("init.never", devices=found.size.devices * 64)
+        return
+    need = short_gib(more.estimate.fullest.peak_bytes)
+    console.write_text("init.enough", devices=more.layout.devices, layout=more.layout, need=need)
+
+
+def _new_job_json(found: NewJob) -> dict[str, object]:
+    draft, more = found.draft, found.enough
+    return {
+        "version": VERSION,
+        "model": found.size.model.name,
+        "dialect": found.size.dialect,
+        "fits": draft.fits,
+        "layout": _layout_json(draft.layout),
+        "recomputed": list(draft.recomputed),
+        "peak_bytes": draft.estimate.fullest.peak_bytes,
+        "limit_bytes": draft.estimate.limit.bytes,
+        "written": list(found.files) if draft.fits else [],
+        "enough": None if more is None else {"devices": more.layout.devices, "layout": _layout_json(more.layout)},
+    }
+
+
+def _layout_json(layout: Layout) -> dict[str, int]:
+    return {name: getattr(layout, field) for name, field in DIMENSIONS.items()}

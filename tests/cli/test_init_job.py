@@ -15,7 +15,6 @@ from ms_tune.facts.new_models import describe_model, find_new_model
 from ms_tune.facts.query import load
 from ms_tune.lint.runner import lint_files
 from ms_tune.planning.layouts import Layout
-from ms_tune.report import new_job
 from ms_tune.verdict.limit import Cap, device_of, limit_of
 from ms_tune.verdict.outcome import Need, UntracedNeeds, judge
 from ms_tune.workflows.check.result import StageVerdict
@@ -137,7 +136,7 @@ def test_plans_that_a_dryrun_refutes(
     monkeypatch.setattr(init_command, "simulate_new_job", simulate)
     monkeypatch.setattr(init_command, "find_spec", lambda _: True)
     file, shown = tmp_path / "train.yaml", list[str]()
-    monkeypatch.setattr(new_job, "write_new_job", lambda job, _: shown.append(job.files[file]))
+    monkeypatch.setattr(init_command, "_show_new_job", lambda job, _: shown.append(job.files[file]))
     found, out, _ = init(capsys, f"--model qwen3-4b --devices 64 --chip 910B4 --seq 4096 -o {file}")
     assert (found, len(seen)) == (code, rounds)
     assert words in " ".join(out.split())
