@@ -1,7 +1,7 @@
-"""Evaluate known texts as bash does: patterns (``case``, ``[[``), tests, ``$((...))``, ``seq``.
+"""Evaluate known texts as bash does: patterns (``case``, ``${name%pattern}``), tests, ``$((...))``, ``seq``.
 
 The rules are those of bash's manual ("Pattern Matching", "Bash Conditional Expressions", "Shell Arithmetic").
-``extglob``, sets of characters and anything that depends on the machine are unsupported: the result is None (unknown).
+``extglob``, character classes and anything that depends on the machine are unsupported: the result is None (unknown).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 import keyword
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from ms_tune.source.shell.values import Piece, Pieces, Value, text_of
@@ -19,6 +19,8 @@ _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})")
 # For each operator, the permitted signs of the difference between the two numbers.
 _COMPARED = {"-eq": (0,), "-ne": (-1, 1), "-lt": (-1,), "-le": (-1, 0), "-gt": (1,), "-ge": (0, 1)}
 _MAX_COMPARED = 40_000  # characters of the text times those of the pattern
+_MAX_REPLACED = 1_000  # characters of a text in which every position is tried
+_LETTERS = re.compile(r"\[([!^]?)(\]?[^\]\[\\/]*)\]")
 _MOST = 3  # words in one test
 _MAX_EXPRESSION = 500  # characters
 _MAX_DEPTH = 10  # nested variables
@@ -29,29 +31,47 @@ _EXPRESSION = re.compile(
 _SEQUENCE = re.compile(r"[-+]?\d{1,9}", re.ASCII)
 _MAX_LINES = 1_000
 
-# Per pattern character: the character (None for any), and whether it may repeat.
-Pattern: TypeAlias = "list[tuple[str | None, bool]]"
+# Per pattern character: the characters it matches (None for any), whether negated, whether it may repeat.
+Pattern: TypeAlias = "list[tuple[str | None, bool, bool]]"
 
 
-def read_pattern(pieces: Sequence[Piece]) -> Pattern | None:
-    """Return a parsed pattern; None if it is unknown or not supported (``[a-z]``, ``extglob``)."""
-    plain = "".join("x" if piece.quoted else piece.text for piece in pieces)
-    if any(piece.unknown for piece in pieces) or re.search(r"[?*+@!]\(|[\\\[]", plain):
-        return None
+def read_pattern(pieces: Iterable[Piece]) -> Pattern | None:
+    """Return a parsed pattern; None if it is unknown or not supported (``extglob``, character classes)."""
     found: Pattern = []
+    pieces = list(pieces)
+    plain = "".join("x" if piece.quoted else piece.text for piece in pieces)
+    if any(piece.unknown for piece in pieces) or re.search(r"[?*+@!]\(|\\", plain):
+        return None
     for piece in pieces:
-        found += [(None, one == "*") if one in "*?" and not piece.quoted else (one, False) for one in piece.text]
+        at = 0
+        while at < len(piece.text):
+            here, brackets = piece.text[at], None if piece.quoted else _LETTERS.match(piece.text, at)
+            if brackets:
+                letters = re.sub(r"(.)-(.)", _letters_between, brackets[2])
+                if not brackets[2].isascii() or not letters or letters.count("-") > letters.startswith("-"):
+                    return None
+                found.append((letters, bool(brackets[1]), False))
+            elif here == "[" and not piece.quoted:
+                return None
+            else:
+                any_ = here in "*?" and not piece.quoted
+                found.append((None if any_ else here, False, here == "*" and any_))
+            at = brackets.end() if brackets else at + 1
     return found
 
 
-def _ends(text: str, pattern: Pattern) -> list[int]:
-    """Return the ends of all prefixes of a text that match a pattern, the shortest first."""
+def _letters_between(match: re.Match[str]) -> str:
+    return "".join(map(chr, range(ord(match[1]), ord(match[2]) + 1)))
+
+
+def _ends(pattern: Pattern, text: str) -> list[int]:
+    """Return the end offsets of all prefixes of a text that match a pattern."""
     found = {0}
-    for letter, repeats in pattern:
-        if repeats:
+    for letters, negated, many in pattern:
+        if many:
             found = set(range(min(found), len(text) + 1)) if found else found
         else:
-            found = {at + 1 for at in found if at < len(text) and letter in (None, text[at])}
+            found = {at + 1 for at in found if at < len(text) and (letters is None or (text[at] in letters) != negated)}
     return sorted(found)
 
 
@@ -59,18 +79,32 @@ def matches_pattern(text: str, pattern: Pattern | None) -> bool | None:
     """Return whether a pattern matches the whole text; None if the pattern is unknown or matching is too expensive."""
     if pattern is None or len(text) * len(pattern) > _MAX_COMPARED:
         return None
-    return len(text) in _ends(text, pattern)
+    return len(text) in _ends(pattern, text)
 
 
-def trim_text(text: str, operator: str, pattern: Pattern) -> str | None:
-    """Remove the shortest prefix (``#``) or suffix (``%``) that matches, or the longest (``##``, ``%%``); None if too expensive."""
-    if len(text) * len(pattern) > _MAX_COMPARED:
-        return None
+def change_text(operator: str, text: str, pattern: Pattern, new: str) -> str | None:
+    """Apply ``#`` or ``%`` (remove a prefix or suffix) or ``/`` (replace) to a value; None if the result is unknown."""
+    which = -1 if len(operator) > 1 else 0  # the longest or the shortest match
+    if len(text) * len(pattern) > _MAX_COMPARED or "&" in new or "\\" in new:
+        return None  # since bash 5.2, "&" means the matched text
+    if operator[0] == "#":
+        ends = _ends(pattern, text)
+        return text[ends[which] :] if ends else text
     if operator[0] == "%":
-        kept = trim_text(text[::-1], operator.replace("%", "#"), pattern[::-1])
-        return None if kept is None else kept[::-1]
-    ends = _ends(text, pattern) or [0]
-    return text[ends[-1 if operator == "##" else 0] :]
+        ends = _ends(pattern[::-1], text[::-1])
+        return text[: len(text) - ends[which]] if ends else text
+    if operator not in ("/", "//") or not pattern or len(text) > _MAX_REPLACED:
+        return None
+    found, at = new if not text and 0 in _ends(pattern, text) else "", 0
+    while at < len(text):
+        ends = [end for end in _ends(pattern, text[at:]) if end]
+        if not ends:
+            found, at = found + text[at], at + 1
+        elif operator == "/":
+            return found + new + text[at + ends[-1] :]
+        else:
+            found, at = found + new, at + ends[-1]
+    return found
 
 
 def evaluate_test(words: Sequence[str | None], pattern: Pieces | None = None) -> bool | None:  # noqa: PLR0911 - a form a line

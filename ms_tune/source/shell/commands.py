@@ -143,10 +143,7 @@ class CommandFollower(Settings):
         ahead = [word for word in written[:count] if isinstance(word, Assign)]
         words: list[Argument | Assign] = []
         for word in written[count:]:
-            if isinstance(word, Word):
-                words += self.arguments([word])
-            else:  # unlike an assignment, `export` expands braces
-                words.append(replace(word, value=expand_braces(word.value)) if isinstance(word.value, Word) else word)
+            words += self.arguments([word]) if isinstance(word, Word) else _assigns(word)
         outer, exported = {one.name: self.state.variables.get(one.name) for one in ahead}, self.state.exported
         for one in ahead:
             self.store(one, self.value_assigned(one))
@@ -181,7 +178,7 @@ class CommandFollower(Settings):
         elif name in self._setting:
             self._setting[name](arguments, place)
         elif name in READING:
-            self.read_variables(arguments, place)
+            self.read_variables(arguments, place, self.streams.input)
             self.print(None, place)
         elif name in _QUIET:
             self.print(None, place)
@@ -488,6 +485,12 @@ def _starts_program(text: str) -> bool:
 
 def _base(word: Argument) -> str:
     return (word.text or "").rpartition("/")[2]
+
+
+def _assigns(one: Assign) -> list[Argument | Assign]:
+    """Return an assignment's words: after ``export`` it undergoes brace expansion, so ``A={1,2}`` gives two."""
+    words = expand_braces(one.value) if isinstance(one.value, Word) else [one.value]
+    return [replace(one, value=word) for word in words]
 
 
 def _substitutes(one: Assign) -> bool:

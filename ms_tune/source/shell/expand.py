@@ -1,4 +1,4 @@
-"""Expand a script's words as bash does: variables, arithmetic, then splitting into arguments of a program.
+"""Expand a script's words as bash does: braces, variables, arithmetic, then splitting into arguments of a program.
 
 The rules are those of "Shell Expansions" in bash's manual: unquoted text is split at blanks. File name patterns and
 ``~`` depend on the machine and become unknown pieces.
@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TypeAlias
+from itertools import pairwise
+from typing import TypeAlias, TypeGuard
 
-from ms_tune.source.shell.calculate import calculate, read_pattern, trim_text
+from ms_tune.source.shell.calculate import calculate, change_text, read_pattern
 from ms_tune.source.shell.syntax import Arithmetic, Parameter, Part, QuotedText, ScriptPlace, Substitution, Word
 from ms_tune.source.shell.values import (
     FROM_OUTSIDE,
@@ -36,6 +38,12 @@ _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)(.*)", re.DOTALL)
 _ASSIGNED = re.compile(
     r"([A-Za-z_]\w*)\s*(?:\[[^\]]*\]\s*)?(?:=(?!=)|[-+*/%&|^]=|<<=|>>=|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)"
 )
+_BRACE = re.compile(r"[{},]")
+_RANGE = re.compile(r"(?P<first>[-+]?\d+|[A-Za-z])\.\.(?P<last>[-+]?\d+|[A-Za-z])(?:\.\.(?P<step>[-+]?\d+))?", re.ASCII)
+_LONGER_NAME = re.compile(r"\$\w")
+_PADDED = re.compile(r"-?0\d")
+_MAX_BRACES = 100
+_MAX_WORDS = 1_000  # per expanded word
 _FILE_PATTERN = re.compile(r"[*?]|\A[^\[]*\[[^\]]*\]")
 _HOME = re.compile(r"(?:^|(?<=[=:]))~[\w.+-]*")
 _DEFAULTS = frozenset((":-", "-", ":=", "="))
@@ -79,8 +87,8 @@ class Expander(ABC):
     def arguments(self, words: Iterable[Word]) -> list[Argument]:
         """Return the arguments that words expand to."""
         found: list[Argument] = []
-        for word in words:
-            arguments = self._fields(expand_braces(word))
+        for word in (one for several in words for one in expand_braces(several)):
+            arguments = self._fields(word)
             found += arguments
             self._work += sum(len(piece.text) + 1 for one in arguments for piece in one.pieces)
             if self.exhausted:
@@ -220,23 +228,41 @@ class Expander(ABC):
         return [piece.through(part.name, quoted=part.quoted) for piece in whole]
 
     def _apply_operator(self, part: Parameter, found: Value) -> Value | None:
-        """Apply an operator (``${#name}``, ``${!name[@]}``, ``${name%pattern}``); None for others and for unknown values."""
+        """Apply an operator (``${#name}``, ``${name%pattern}``, ``${name:1:2}``) to values; None if the result is unknown."""
         texts = [text_of(pieces) for _, pieces in found.elements]
-        if part.operator[0] in "#%":
-            items = self._items(part.operand)
-            pattern = read_pattern([item for item in items if item]) if None not in items else None
-            if pattern is None or None in texts:
-                return None
-            made = [trim_text(text or "", part.operator, pattern) for text in texts]
-            return None if None in made else Value(tuple(enumerate((Piece(text or "", part.place),) for text in made)))
-        if found.uncounted is not None:
+        if part.operator in ("length", "indices", ":") and found.uncounted is not None:
             return None
         if part.operator == "length":
             text = (texts or [""])[0]
             length = len(texts) if part.spread else len(text) if text is not None and text.isascii() else None
             return None if length is None else plain_value(Piece(str(length), part.place))
-        numbers = [(number, (Piece(str(number), part.place),)) for number, _ in found.elements]
-        return Value(tuple(numbers)) if part.operator == "indices" and found.array else None
+        if part.operator == "indices":
+            numbers = [(number, (Piece(str(number), part.place),)) for number, _ in found.elements]
+            return Value(tuple(numbers)) if found.array else None
+        if part.operator == ":":
+            return self._slice(part, found)
+        items = self._items(part.operand)
+        new = self.value(Word(part.second or (), part.place))
+        pattern = read_pattern(item for item in items if item) if None not in items else None
+        with_quotes = part.quoted and any("'" in piece.text for piece in new)
+        if pattern is None or None in texts or text_of(new) is None or with_quotes:
+            return None
+        made = [change_text(part.operator, text or "", pattern, text_of(new) or "") for text in texts]
+        return None if None in made else Value(tuple(enumerate((Piece(text or "", part.place),) for text in made)))
+
+    def _slice(self, part: Parameter, found: Value) -> Value | None:
+        """Return ``${name:start:length}`` of a text, the positional parameters or an array."""
+        start = self.number(part.operand, part.place)
+        length = self.number(part.second, part.place) if part.second is not None else MAX_INDEX
+        text = text_of(found.elements[0][1]) if found.elements else ""
+        if start is None or length is None or length < 0 or (text is None and not part.spread):
+            return None
+        start += (found.end if part.spread else len(text or "")) if start < 0 else 0
+        if start < (part.name == "@"):  # element 0 is the script's own name, which is unknown
+            return None
+        if part.spread:
+            return replace(found, elements=found.between(start, MAX_INDEX).elements[:length])
+        return plain_value(Piece((text or "")[start : start + length], part.place))
 
 
 def _spread_values(part: Parameter, value: Value) -> Items:
@@ -286,10 +312,97 @@ def _make_argument(pieces: Pieces, place: ScriptPlace) -> Argument:
     return Argument(pieces, any(piece.unknown and not piece.quoted for piece in pieces))
 
 
-def expand_braces(word: Word) -> Word:
-    """Return a word, as one of unknown words if bash may expand braces in it (``{a,b}``, ``{1..8}``)."""
-    plain = "".join(part.text if isinstance(part, QuotedText) and not part.quoted else "\0" for part in word.parts)
-    inside = plain[plain.find("{") : plain.rfind("}") + 1] if "{" in plain else ""
-    if "," in inside or ".." in inside:
-        return replace(word, parts=(Parameter("", word.place, quoted=False, operator="unread"),))
-    return word
+# brace expansion: one word becomes several before any other expansion
+
+
+def expand_braces(word: Word) -> list[Word]:
+    """Return the words that ``{a,b}`` and ``{1..8}`` expand to; a word marked unread if there are too many."""
+    plain = "".join(map(_as_plain, word.parts))
+    if "{" not in plain or "}" not in plain:
+        return [word]
+    with suppress(ValueError):
+        several = _alternatives(plain, 0, len(plain))
+        texts = ["".join(one if isinstance(one, str) else plain[slice(*one)] for one in spans) for spans in several]
+        if not any(map(_LONGER_NAME.search, texts)):
+            return [replace(word, parts=tuple(part for one in spans for part in _cut(word, one))) for spans in several]
+    return [replace(word, parts=(Parameter("", word.place, quoted=False, operator="unread"),))]
+
+
+def _as_plain(part: Part) -> str:
+    """Return a part's text for brace matching: ``$`` for a variable whose name may grow (``$A{1,2}`` is ``$A1 $A2``)."""
+    if _is_plain(part):
+        return part.text
+    return "$" if isinstance(part, Parameter) and not part.quoted and part.place.text[1:] == part.name else "\0"
+
+
+def _is_plain(part: Part) -> TypeGuard[QuotedText]:
+    return isinstance(part, QuotedText) and not part.quoted
+
+
+# Start and end offset in a word's text, or characters that are not in it.
+_Span: TypeAlias = "tuple[int, int] | str"
+
+
+def _cut(word: Word, span: _Span) -> Iterator[Part]:
+    """Yield the parts of a word within a span; a part without plain text counts as one character."""
+    if isinstance(span, str):
+        yield QuotedText(span, word.place)
+        return
+    at = 0
+    for part in word.parts:
+        size = len(part.text) if _is_plain(part) else 1
+        low, high = max(span[0] - at, 0), min(span[1] - at, size)
+        if low < high and _is_plain(part):
+            place = ScriptPlace(part.place.file, part.place.start + low, part.place.start + high)
+            yield QuotedText(part.text[low:high], place)
+        elif low < high:
+            yield part
+        at += size
+
+
+def _alternatives(plain: str, low: int, high: int) -> list[list[_Span]]:
+    """Return all words that the first pair of braces expands to, with the text before and after it."""
+    if plain.count("{") > _MAX_BRACES or len(plain) > MAX_SIZE:
+        raise ValueError(plain)
+    for opened in (at for at in range(low, high) if plain[at] == "{"):
+        closed, commas = _closing_brace(plain, opened, high)
+        texts = _count(plain[opened + 1 : closed]) if closed and not commas else None
+        if closed is None or not (commas or texts):
+            continue
+        bounds = pairwise((opened, *commas, closed)) if commas else ()
+        choices = [one for start, end in bounds for one in _alternatives(plain, start + 1, end)]
+        choices += [[text] for text in texts or ()]
+        ends = _alternatives(plain, closed + 1, high)
+        if len(choices) * len(ends) * len(plain) > MAX_SIZE:
+            raise ValueError(plain)
+        return [[(low, opened), *choice, *end] for choice in choices for end in ends]
+    return [[(low, high)]]
+
+
+def _closing_brace(plain: str, opened: int, end: int) -> tuple[int | None, list[int]]:
+    """Return the offset of the matching closing brace, and the offsets of commas outside inner braces."""
+    depth, commas = 0, list[int]()
+    for match in _BRACE.finditer(plain, opened, end):
+        depth += {"{": 1, "}": -1, ",": 0}[match[0]]
+        commas += [match.start()] if match[0] == "," and depth == 1 else []
+        if not depth:
+            return match.start(), commas
+    return None, []
+
+
+def _count(text: str) -> list[str] | None:
+    """Return the items of a range such as ``1..8``, ``a..e``, ``8..1``, ``01..10`` or ``0..8..2``; None for other text."""
+    match = _RANGE.fullmatch(text)
+    if match is None or match["first"].isalpha() != match["last"].isalpha():
+        return None
+    first, last = match["first"], match["last"]
+    letters = first.isalpha()
+    if letters and first.islower() != last.islower():
+        raise ValueError(text)  # the range includes characters other than letters
+    low, high = (ord(first), ord(last)) if letters else (int(first), int(last))
+    step = (abs(int(match["step"] or 1)) or 1) * (1 if low <= high else -1)
+    if (high - low) // step > _MAX_WORDS:
+        raise ValueError(text)
+    width = max(len(first), len(last)) if any(_PADDED.match(one) for one in (first, last)) else 0
+    numbers = range(low, high + (1 if step > 0 else -1), step)
+    return [chr(one) if letters else f"{one:0{width}}" for one in numbers]

@@ -10,12 +10,14 @@ from ms_tune.source.shell.expand import Expander
 from ms_tune.source.shell.syntax import NAME, Assign, QuotedText, ScriptPlace, Word
 from ms_tune.source.shell.values import (
     Argument,
+    Piece,
     Pieces,
     Reason,
     Unknown,
     Value,
     array_of,
     plain_value,
+    text_of,
     unknown_piece,
 )
 
@@ -61,7 +63,13 @@ class Settings(Expander):
             before = old if one.append else Value()
             if isinstance(one.value, tuple) and not any(map(_is_indexed, one.value)):
                 new = Value((*before.elements, *array_of(value, before.end).elements), array=True)
-        elif one.index is None and not old.array:  # single elements are not followed
+        elif old.array or one.index is not None:
+            index = self.index(one.index, one.place, old)
+            if index is not None and old.uncounted is None:
+                known = dict(old.elements)
+                known[index] = (*known.get(index, ()), *value) if one.append else value
+                new = Value(tuple(sorted(known.items(), key=lambda item: item[0])), array=True)
+        else:
             new = plain_value(*(self.bound_value((*old.pieces, *value), one.place) if one.append else value))
         if new is None:
             self.state.spoil(one.name, Reason.EXPANSION, one.place, several=True)
@@ -158,8 +166,11 @@ class Settings(Expander):
             elif not text.startswith("-"):  # an array element
                 self.state.spoil(text.partition("[")[0], Reason.EXPANSION, place, several=True)
 
-    def read_variables(self, words: Sequence[Argument], place: ScriptPlace) -> None:
-        """Follow commands that read, print or calculate into variables: the variables become unknown."""
+    def read_variables(self, words: Sequence[Argument], place: ScriptPlace, given: Pieces | None) -> None:
+        """Follow commands that read, print or calculate into variables: the variables become unknown.
+
+        Only ``IFS=, read -ra names <<< line``, which scripts use to count devices, gives known values.
+        """
         command, texts = words[0].text or "", [word.text for word in words[1:]]
         if command in ("printf", "wait") and texts[:1] not in (["-v"], ["-p"]):
             return
@@ -169,6 +180,14 @@ class Settings(Expander):
         names = {name for text in texts if text for name in NAME.findall(text)} | ({"MAPFILE"} if several else set())
         for name in names:
             self.state.spoil(name, Reason.INPUT, place, several=several)
+        separator = self.state.variables.get("IFS")
+        mark = text_of(separator.pieces) if separator is not None else None
+        name = texts[-1] if texts[:-1] in (["-ra"], ["-r", "-a"]) else None
+        line = (text_of(given or ()) or "").removesuffix("\n")
+        known = line and mark and len(mark) == 1 and not mark.isspace() and "\n" not in line and not line.endswith(mark)
+        if command == "read" and name and known:
+            elements = enumerate((Piece(one, place),) for one in line.split(mark))
+            self.state.variables[name] = Value(tuple(elements), array=True)
 
 
 def _is_indexed(word: Word) -> bool:

@@ -27,8 +27,9 @@ _OPERATORS = re.compile(r":[-=?+]|[-=?+]|##?|%%?|/[/#%]?|:")
 _PLAIN = {False: re.compile(r"[^\s;&|()<>\\'\"`$]+"), True: re.compile(r"[^\\\"`$]+")}
 _SPREADS = {"@": "@", "*": "*", "#": "@"}  # all positional parameters: the elements of `@`
 _EXTENDED = re.compile(r"[?*+@!]\(")  # patterns of `shopt -s extglob`
+_ANSI = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 _BACKTICKS = re.compile(r"`(?:\\.|[^`\\])*(?:`|\Z)", re.DOTALL)
-_ANSI_QUOTES = re.compile(r"\$'(?:\\.|[^'\\])*(?:'|\Z)", re.DOTALL)
+_ANSI_QUOTES = re.compile(r"\$'((?:\\.|[^'\\])*)(?:'|\Z)", re.DOTALL)
 _IN_BRACKETS = re.compile(r"\\.|'[^']*(?:'|\Z)|(?<=\s)#[^\n]*|[\"()\[\]]", re.DOTALL)
 _IN_QUOTES = re.compile(r"\\.|\$\(|\"", re.DOTALL)
 
@@ -99,6 +100,7 @@ class Parameter:
     # The operator as written; "length" for `${#name}`, "indices" for `${!name[@]}`, "unread" for unsupported forms.
     operator: str = ""
     operand: tuple[Part, ...] = ()
+    second: tuple[Part, ...] | None = None  # the part after the `/` or `:` in the operand
     index: tuple[Part, ...] | None = None
     spread: str = ""  # "@" or "*" if it expands to all elements
 
@@ -319,7 +321,7 @@ class WordReader:
         kept = not character or (quoted and character not in "$`\\" + stop + '"' * (not self._in_document))
         found.append(self._letters(start + (not kept), self.at, quoted=True))
 
-    def _dollar(self, *, quoted: bool) -> Part:
+    def _dollar(self, *, quoted: bool) -> Part:  # noqa: PLR0911 - a form a line
         start = self.at
         if self._ahead(("$(", "$[")):
             self.at = self._closing(start + 1)
@@ -330,7 +332,10 @@ class WordReader:
             return self._braces(quoted=quoted)
         if not quoted and (match := _ANSI_QUOTES.match(self.text, start)):
             self.at = match.end()
-            return Substitution(self._place(start), quoted=True)  # escapes such as `\n` are not decoded
+            if any(one[1] not in _ANSI for one in re.finditer(r"\\(.)", match[1], re.DOTALL)):
+                return Substitution(self._place(start), quoted=True)  # a character given by its number
+            text = re.sub(r"\\(.)", lambda one: _ANSI[one[1]], match[1])
+            return QuotedText(text, self._place(start), quoted=True)
         if match := _PARAMETER.match(self.text, start):
             self.at, name = match.end(), match[1] or match[2]
             spread = _SPREADS.get(name, "")
@@ -361,14 +366,16 @@ class WordReader:
             operator, self.at = known[0], known.end()
         elif not name or not self._ahead("}") or (operator == "indices" and not spread):
             operator = "unread"
+        apart = "/" if operator.startswith("/") else ":" if operator == ":" else ""
         # A pattern keeps its own quoting even inside double quotes.
-        quoted_inside = operator == ":" or (quoted and operator[:1] not in ("#", "%", "/"))
-        operand = self.parts(quoted=quoted_inside, stop="}")
+        quoted_inside = apart == ":" or (quoted and operator[:1] not in ("#", "%", "/"))
+        operand = self.parts(quoted=quoted_inside, stop=apart + "}")
+        second = self.parts(quoted=quoted_inside, stop="}") if apart and self._takes(apart) else None
         if not self._takes("}"):
             raise ShellSyntaxError(start, "brace")
         operator, spread = operator or "length" * (name == "#"), spread or _SPREADS.get(name, "")
         name = "@" if name in _SPREADS else name
-        return Parameter(name, self._place(start), quoted, operator, operand, index, spread)
+        return Parameter(name, self._place(start), quoted, operator, operand, second, index, spread)
 
     def _closing(self, at: int) -> int:
         """Return the offset after the matching closing bracket, or the text's end; quotes and comments are skipped."""
