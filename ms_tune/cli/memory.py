@@ -29,6 +29,10 @@ _ONLY_TRACES = (
     "device_memory",
     "reserve",
     "reserve_from",
+    "remove",
+    "shard",
+    "parts",
+    "recompute_layers",
 )
 _ONLY_SNAPSHOTS = (
     *("device", "expandable", "max_split_size_mb", "roundup_power2_divisions"),
@@ -137,7 +141,7 @@ def _run_for_snapshots(name: str, arguments: Namespace, console: Console) -> Exi
 
 def _run_for_dry_run(arguments: Namespace, console: Console) -> ExitCode:
     # `what-if` with the settings of PyTorch's allocator, on the device of a verdict.
-    refuse_options(arguments, ["device"], "trace.dry-run.option")
+    refuse_options(arguments, ("device", "remove", "shard", "parts", "recompute_layers"), "trace.dry-run.option")
     refuse_options(arguments, ("empty_cache_each_step", "keep_cache"), "snapshot.only-recordings")
     return _run_with_numpy("snapshot", "what-if", arguments, console)
 
@@ -200,8 +204,10 @@ def _build_what_if_parser(language: Language) -> Parser:
     parser.option("run", "allocator.help.run", type=Path, metavar="RUN")
     parser.option("--rank", "allocator.help.rank", type=parser.natural, metavar="N")
     add_device_arguments(parser, "--max-memory", "--limit")
-    gone = ("--remove", "--shard", "--parts", "--recompute-layers")
-    parser.removed_options |= dict.fromkeys(gone, "allocator.changes-removed")
+    parser.option("--remove", "allocator.help.remove", metavar="GROUP")
+    parser.option("--shard", "allocator.help.shard", metavar="GROUP")
+    parser.option("--parts", "allocator.help.parts", type=parser.count, metavar="N")
+    parser.option("--recompute-layers", "allocator.help.recompute", type=parser.count, metavar="K")
     parser.option("--device", "snapshot.help.device", type=parser.natural, metavar="N")
     parser.option("--expandable", "snapshot.help.expandable", action=BooleanOptionalAction, default=None)
     for name, text in (("--max-split-size-mb", "max-split"), ("--roundup-power2-divisions", "roundup")):
@@ -219,6 +225,8 @@ def _run_what_if(arguments: Namespace, console: Console) -> ExitCode:
     if is_snapshot(arguments.run):
         return _run_for_snapshots("what-if", arguments, console)
     refuse_options(arguments, _ONLY_SNAPSHOTS, "snapshot.only-snapshots")
+    if arguments.parts and not arguments.shard:
+        raise UsageError(msg("allocator.parts-alone"))
     return _run_with_numpy("run", "what-if", arguments, console)
 
 

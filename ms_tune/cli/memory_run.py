@@ -138,6 +138,10 @@ def _show_trace_what_if(arguments: Namespace, console: Console) -> ExitCode:
     request = WhatIfRequest(
         rank=arguments.rank,
         max_memory=arguments.max_memory,
+        remove=arguments.remove,
+        shard=arguments.shard,
+        parts=arguments.parts,
+        recompute_layers=arguments.recompute_layers,
         chip=arguments.chip,
         device_bytes=arguments.device_memory,
         reserve_bytes=arguments.reserve,

@@ -1,4 +1,4 @@
-"""Replay a run's allocations in MindSpore's pool, or a snapshot's in PyTorch's, with other settings."""
+"""Replay a run's allocations in MindSpore's pool, or a snapshot's in PyTorch's, with other settings and changes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 
 from ms_tune.diagnostics import Category, Diagnostic, Severity
 from ms_tune.errors import TraceError, UsageError
+from ms_tune.footprint.category import CONTENTS, Contents
 from ms_tune.footprint.curve import compute_curve
 from ms_tune.footprint.judgement import JudgedRequest, VerdictTerms, collect_terms, judge_trace
-from ms_tune.footprint.layers import find_operator, is_parameter, parse_layer_scope
+from ms_tune.footprint.layers import find_layer, find_operator, is_parameter, parse_layer_scope
+from ms_tune.footprint.phases import Phase
 from ms_tune.footprint.torch_report import TorchReport, analyse_snapshot
 from ms_tune.footprint.whole_stage import derive_stage_trace, read_block_trace
 from ms_tune.pools.settings import infer_settings
@@ -20,20 +22,28 @@ from ms_tune.pools.torch_space import TorchSettings
 from ms_tune.pools.what_if import (
     WASTE_LIMIT,
     ReplayOutcome,
+    TraceChange,
+    TraceFacts,
     WhatIf,
+    free_after_last_use,
+    list_layers_with,
+    recompute_layers,
+    replay_change,
+    shard_blocks,
     what_if,
 )
 from ms_tune.pools.workload import Workload, split_by_pool
 from ms_tune.readers.folder import RankFiles, find_trace
 from ms_tune.readers.runtime_log import RuntimeLog, read_communication_order, read_runtime_log
 from ms_tune.readers.table import HOST_POOL, Table
-from ms_tune.readers.tensors import find_size_overflow
+from ms_tune.readers.tensors import find_size_overflow, read_tensor_list
 from ms_tune.readers.tracker_tables import read_block_table
 from ms_tune.records import Record
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB, gib
 from ms_tune.verdict.outcome import Need, Verdict, judge
 
+_SHARDS = (2, 4, 8)
 _SPLITS = (64 * MIB, 128 * MIB, 256 * MIB)  # tried if the user names none
 _COLLECT = 0.8  # the threshold in PyTorch's own notes
 
@@ -61,6 +71,7 @@ class WhatIfReport(Record):
     terms: VerdictTerms  # the terms of all verdicts
     verdict: Verdict  # on the run, the same as of `memory` and `dryrun`
     result: WhatIf  # comparison of the settings
+    scenarios: tuple[ReplayOutcome, ...]  # the changed allocations
     names: tuple[str, ...]  # operator or parameter of each request, as named in the trace
     # Layers of the stage and of the runs that its requests are extrapolated from; None if they were recorded.
     extrapolation: tuple[int, tuple[int, ...]] | None
@@ -92,7 +103,7 @@ class WhatIfReport(Record):
         return self.terms.limit_by
 
     def verdict_about(self, outcome: ReplayOutcome) -> Verdict | None:
-        """Return the verdict on a setting; None if unknown, as for a trace that is only a sample of its stage."""
+        """Return the verdict on a setting or a what-if; None if unknown, as for a trace that is only a sample of its stage."""
         if self.terms.sample is not None and self.extrapolation is None:
             return None
         if outcome.recorded:
@@ -130,12 +141,16 @@ def replay_run(path: Path, request: WhatIfRequest, on_progress: Callable[[Messag
         lambda done, total: on_progress(msg("allocator.progress.settings"), done / total),
     )
     overflow = find_size_overflow(trace.files.graph) if trace.files.graph else None
+    tensors = read_tensor_list(trace.files.tensors) if trace.files.tensors else None
+    contents = Contents(table, tensors) if stage is None else stage.contents
+    changes = _changes_to_try(request, inferred.work, _trace_facts(table, contents, rows))
     return WhatIfReport(
         rank=trace.files.rank,
         others=trace.others,
         terms=terms,
         verdict=judge_trace(terms, trace.table, compute_curve(trace.table), trace.log, overflow),
         result=result,
+        scenarios=tuple(replay_change(change, inferred, result.total) for change in changes),
         names=tuple(_request_names(table, rows)),
         extrapolation=terms.stage_layers if stage is not None else None,
         seconds=time.perf_counter() - start,
@@ -176,6 +191,39 @@ def _request_names(table: Table, rows: list[int]) -> Iterator[str]:
             yield node
         else:
             yield " ".join(part for part in (parse_layer_scope(node), find_operator(table, row)) if part) or "-"
+
+
+def _trace_facts(table: Table, contents: Contents, rows: list[int]) -> TraceFacts:
+    return TraceFacts(
+        last_use=[None if tick < 0 else tick for tick in table.last_user[rows].tolist()],
+        content=[CONTENTS[code].value for code in contents.codes[rows].tolist()],
+        name=[table.node.value_at(row) for row in rows],
+        layer=[find_layer(table, row, contents.names.get(row)) for row in rows],
+        forward=contents.phases.rows_of(Phase.FORWARD)[rows].tolist(),
+        backward=contents.phases.rows_of(Phase.BACKWARD)[rows].tolist(),
+    )
+
+
+def _changes_to_try(request: WhatIfRequest, work: Workload, facts: TraceFacts) -> Iterator[TraceChange]:
+    asked = request.remove or request.shard or request.recompute_layers
+    if not asked:
+        yield free_after_last_use(work, facts)
+    wanted = [(request.remove, 0)] if request.remove else []
+    if request.shard:
+        wanted.append((request.shard, request.parts or 2))
+    if not asked and "optimizer_state" in facts.content:
+        wanted = [("optimizer_state", parts) for parts in _SHARDS]
+    for group, parts in wanted:
+        change = shard_blocks(work, facts, group, parts)
+        if not change.changed:
+            raise UsageError(msg("allocator.no-group", group=group), msg("allocator.no-group.hint"))
+        yield change
+    layers = list_layers_with(work, facts, "activations")
+    if request.recompute_layers and not layers:
+        raise UsageError(msg("allocator.no-layers"))
+    counts = [request.recompute_layers] if request.recompute_layers else [] if asked else [1, len(layers)]
+    for count in dict.fromkeys(min(count, len(layers)) for count in counts if layers):
+        yield recompute_layers(work, facts, "activations", set(layers[:count]))
 
 
 class TorchWhatIf(Record):
@@ -248,15 +296,23 @@ def _settings_to_try(
 
 @dataclass(frozen=True, slots=True)
 class WhatIfRequest(JudgedRequest):
-    """The rank to replay, and the limit of its pool; see also :class:`JudgedRequest`.
+    """The changes to a run's allocations, in addition to other pool settings; see also :class:`JudgedRequest`.
 
     Attributes:
         rank: The rank; None for the first.
         max_memory: Limit of the pool in bytes; None for that of the run.
+        remove: Blocks to leave out: a category, or the name of a parameter.
+        shard: Blocks to shard, likewise.
+        parts: Number of ranks that share them; None for two.
+        recompute_layers: How many layers to recompute in full.
     """
 
     rank: int | None = None
     max_memory: int | None = None
+    remove: str | None = None
+    shard: str | None = None
+    parts: int | None = None
+    recompute_layers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,21 @@
-"""Replay a run's requests in MindSpore's pool under other settings, formatted as lines to write, and explain the reserved memory."""
+"""Replay a run's requests in MindSpore's pool under other settings or with other blocks, and explain the reserved memory.
+
+Blocks can be freed sooner, removed or sharded, layers recomputed or swapped; settings are formatted as lines to write.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
+from itertools import pairwise
+from operator import attrgetter, itemgetter
 
 from ms_tune.pools.mindspore_pool import DEFAULT_SIZE, PAGE, SIMULATED_DEVICE, MindSporeSettings, Vmm
-from ms_tune.pools.pool import PoolGrowth, PoolUnit, Replay, replay_workload
+from ms_tune.pools.pool import ALIGNMENT, PoolGrowth, PoolUnit, Replay, replay_workload
 from ms_tune.pools.settings import Inferred, make_pool, maps_pages
-from ms_tune.pools.workload import Request, Workload
+from ms_tune.pools.workload import Request, Workload, make_workload
 from ms_tune.records import Record
 from ms_tune.units import GIB
 
@@ -112,8 +118,19 @@ def _pinned_units(work: Workload, result: Replay) -> list[Pin]:
     ]
 
 
+class TraceChange(Record):
+    """A changed workload."""
+
+    name: str  # `freed-after-last-use`, `remove`, `shard` or `recompute`
+    subject: str  # the category, the name pattern, or the number of layers; empty if it applies to all blocks
+    parts: int  # number of shards of the subject; 0 if it is not sharded
+    changed: int  # number of requests that differ
+    work: Workload
+    by_content: bool = False  # whether the subject is a category
+
+
 class ReplayOutcome(Record):
-    """The memory of a pool under one setting."""
+    """The memory of a pool under one setting, or with other blocks under the setting of the run."""
 
     name: str  # a short form of the setting, such as `increase_size=4GB`; `recorded` for that of the run
     settings: MindSporeSettings
@@ -125,6 +142,7 @@ class ReplayOutcome(Record):
     fits: bool  # whether the pool always fits in the device's memory
     recorded: bool = False  # whether the run had this setting
     advisable: bool = True  # whether the user can choose it: `vmm floor` is a lower bound, not a setting
+    change: TraceChange | None = None  # the change of the blocks, if any
 
     @property
     def waste_share(self) -> float | None:
@@ -234,3 +252,119 @@ def count_used_pages(work: Workload, result: Replay) -> int:
         pages += max(last - max(first, beyond + 1) + 1, 0)
         beyond = max(beyond, last)
     return pages
+
+
+class TraceFacts(Record):
+    """Known facts about the requests of a workload, one entry per request."""
+
+    last_use: Sequence[int | None]  # tick of the last task that used the block; None if unknown
+    content: Sequence[str]  # its category, such as `activations`
+    name: Sequence[str]  # the parameter or operator
+    layer: Sequence[str]  # the layer of the model that allocated it, such as `layers.3`; empty if unknown
+    forward: Sequence[bool]  # whether the forward pass allocated it
+    backward: Sequence[bool]  # whether the backward pass did
+
+
+def free_after_last_use(work: Workload, facts: TraceFacts) -> TraceChange:
+    """Free every block that is ever freed right after the last task that used it."""
+    requests, changed = [], 0
+    for request, last in zip(work.requests, facts.last_use, strict=True):
+        end = request.end
+        if end is not None and last is not None and request.start <= last < end - 1:
+            end = last + 1
+            changed += 1
+        requests.append(request._replace(end=end, batch=1))
+    return TraceChange("freed-after-last-use", "", 0, changed, make_workload(requests, work.releases))
+
+
+def shard_blocks(work: Workload, facts: TraceFacts, group: str, parts: int) -> TraceChange:
+    """Shard the blocks of a group over ``parts`` ranks, or remove them if ``parts`` is 0.
+
+    A group is a category, such as ``optimizer_state``, or a name pattern, such as ``adam_v.*``.
+    """
+    by_content = group in facts.content
+    requests, changed = [], 0
+    for request, category, name in zip(work.requests, facts.content, facts.name, strict=True):
+        size = request.size
+        if category == group if by_content else fnmatchcase(name, group):
+            changed += 1
+            size = -(-size // (parts * ALIGNMENT)) * ALIGNMENT if parts else 0
+        if size:
+            requests.append(request._replace(size=size, batch=1))
+    changed_work = make_workload(requests, work.releases)
+    return TraceChange("shard" if parts else "remove", group, parts, changed, changed_work, by_content=by_content)
+
+
+def list_layers_with(work: Workload, facts: TraceFacts, content: str) -> list[str]:
+    """Return the repeated layers of the model that have blocks of a category, in numerical order.
+
+    Scope paths also number other things, such as micro-batches; the family with the most bytes is taken as the layers.
+    """
+    weight: dict[str, int] = {}
+    found: dict[str, set[int]] = {}
+    for request, layer, category in zip(work.requests, facts.layer, facts.content, strict=True):
+        family, _, number = layer.rpartition(".")
+        if category == content and family and number.isdecimal():
+            weight[family] = weight.get(family, 0) + request.size
+            found.setdefault(family, set()).add(int(number))
+    if not weight:
+        return []
+    family = max(weight, key=lambda name: weight[name])
+    return [f"{family}.{number}" for number in sorted(found[family])]
+
+
+def recompute_layers(work: Workload, facts: TraceFacts, content: str, layers: Collection[str]) -> TraceChange:
+    """Free the activations of some layers after the forward pass of the layer, until its backward pass.
+
+    The last activation of a layer in each forward pass is kept: the next layer starts from it. Recomputation and
+    swapping are the same in this respect; transient memory of recomputation beyond the activations is not counted.
+    """
+    starts = [request.start for request in work.requests]
+    forward = [(starts[index], facts.layer[index]) for index, passes in enumerate(facts.forward) if passes]
+    forward = [(tick, layer) for tick, layer in forward if layer]
+    # Positions where the forward pass enters another layer, and its end.
+    leaves = [at for at, ((_, one), (_, other)) in enumerate(pairwise(forward), 1) if one != other] + [len(forward)]
+    runs = _backward_runs(starts, facts)
+    lives: list[tuple[int, int, int]] = []  # request, tick of its removal, tick of its return
+    outputs: dict[tuple[str, int], int] = {}
+    for index, request in enumerate(work.requests):
+        layer = facts.layer[index]
+        if layer not in layers or facts.content[index] != content or request.end is None:
+            continue
+        at = bisect_right(forward, request.start, key=itemgetter(0))
+        if at < len(forward) and forward[at][1] == layer:
+            at = leaves[bisect_right(leaves, at)]
+        away = forward[at][0] if at < len(forward) else None
+        run = runs.get(layer, [])
+        at = bisect_left(run, request.end) - 1
+        if away is not None and at >= 0 and away < run[at]:
+            lives.append((index, away, run[at]))
+            outputs[layer, away] = index
+    kept = set(outputs.values())
+    requests = [request._replace(batch=1) for request in work.requests]
+    extra = []
+    for index, away, back in lives:
+        if index not in kept:
+            extra.append(requests[index]._replace(start=back))
+            requests[index] = requests[index]._replace(end=away)
+    ordered = sorted([*requests, *extra], key=attrgetter("start"))
+    return TraceChange("recompute", str(len(layers)), 0, len(extra), make_workload(ordered, work.releases))
+
+
+def replay_change(change: TraceChange, inferred: Inferred, total: int) -> ReplayOutcome:
+    """Replay a changed workload in the pool of the run."""
+    result = replay_workload(change.work, make_pool(inferred.settings, older=inferred.older))
+    outcome = _make_outcome(change.name, result, inferred.settings, total)._replace(change=change)
+    return outcome._replace(actual_bytes=None, reserved_bytes=None) if inferred.mismatches.total else outcome
+
+
+def _backward_runs(starts: Sequence[int], facts: TraceFacts) -> dict[str, list[int]]:
+    runs: dict[str, list[int]] = {}
+    previous = ""
+    for index, backward in enumerate(facts.backward):
+        layer = facts.layer[index]
+        if backward and layer:
+            if layer != previous:
+                runs.setdefault(layer, []).append(starts[index])
+            previous = layer
+    return runs

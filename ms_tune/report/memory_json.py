@@ -258,6 +258,15 @@ def what_if_json(report: WhatIfReport) -> dict[str, object]:
         "best": _best_json(result.best, report),
         "best_without_vmm": _best_json(result.best_without_vmm, report),
         "causes": _causes_json(report),
+        "scenarios": [
+            {
+                "scenario": one.name,
+                **record_json(one.change, "subject", "parts"),
+                "changed_rows": one.change and one.change.changed,
+                **_outcome_json(one, report),
+            }
+            for one in report.scenarios
+        ],
         "findings": [record_json(report.finding, *_FINDING)] if report.finding else [],
         "seconds": round(report.seconds, 3),
     }

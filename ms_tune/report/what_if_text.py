@@ -35,7 +35,7 @@ def show_summary(report: WhatIfReport, console: Console) -> None:
         console.write(console.paint(console.text("allocator.show.inexact"), "yellow"))
     if report.unreleased:
         console.write_text("trace.unreleased", count=f"{report.unreleased:,}")
-    left = len(result.outcomes) - 1
+    left = len(result.outcomes) + len(report.scenarios) - 1
     finding = report.finding
     if finding is None:
         console.write_text("allocator.show.next", count=left)
@@ -45,7 +45,7 @@ def show_summary(report: WhatIfReport, console: Console) -> None:
 
 
 def show_what_if(report: WhatIfReport, console: Console) -> None:
-    """Show the best setting, a table of all settings, the run's settings, and the reasons."""
+    """Show the best setting, a table of all settings, the run's settings, the reasons, and further what-ifs."""
     for said, lines in _best_lines(report, console):
         console.write(said)
         # Never wrapped, so that users can copy these lines.
@@ -58,6 +58,7 @@ def show_what_if(report: WhatIfReport, console: Console) -> None:
     console.write("")
     _show_run(report, console)
     _show_causes(report, console)
+    _show_scenarios(report, console)
     console.write("")
     for text_id in ("allocator.worth.reserved", "allocator.worth.vmm"):
         console.write_text(text_id)
@@ -120,6 +121,9 @@ def _gib_or_dash(size: int | None) -> str:
 def _setting_label(
     outcome: ReplayOutcome, console: Console, extrapolation: tuple[int, tuple[int, ...]] | None = None
 ) -> str:
+    if (change := outcome.change) is not None:
+        subject = console.text(f"memory.content.{change.subject}") if change.by_content else change.subject
+        return console.text(f"allocator.scenario.{change.name}", subject=subject, parts=change.parts)
     if outcome.recorded:
         if extrapolation is not None:
             return console.text("allocator.setting.extrapolated", layers=extrapolation[0])
@@ -196,3 +200,21 @@ def _pin_text(pin: Pin, report: WhatIfReport, console: Console) -> str:
     part = console.text(f"allocator.part.{pin.unit.part}")
     sizes = {"touched": mib(pin.touched_bytes), "live": mib(pin.live_at_peak_bytes)}
     return console.text("allocator.causes.pin", part=part, holder=holder, **sizes)
+
+
+def _show_scenarios(report: WhatIfReport, console: Console) -> None:
+    if not report.scenarios:
+        return
+    before = report.result.recorded_outcome.used_bytes
+    rows = [
+        (
+            _setting_label(scenario, console),
+            _gib_or_dash(scenario.used_bytes),
+            f"{(scenario.used_bytes - before) / GIB:+.3f}",
+            _gib_or_dash(scenario.reserved_bytes),
+            verdict_word(report.verdict_about(scenario), console),
+        )
+        for scenario in report.scenarios
+    ]
+    console.write_section("allocator.scenarios")
+    show_table(console, ("scenario", "used", "change", "reserved", "verdict"), rows, "allocator")

@@ -90,6 +90,35 @@ def test_the_log_shows_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
     assert result["best"] is None
 
 
+def test_a_group_can_be_taken_away_or_sharded(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = report(capsys, SMALL / "asc2")
+    gone = report(capsys, "--remove", "weights", SMALL / "asc2")
+    (scenario,) = gone["scenarios"]
+    assert (scenario["scenario"], scenario["subject"]) == ("remove", "weights")
+    assert scenario["used_bytes"] < plain["recorded"]["used_bytes"]
+    shared = report(capsys, "--shard", "weights", "--parts", "4", SMALL / "asc2")
+    (scenario,) = shared["scenarios"]
+    assert scenario["parts"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--remove", "no-such-*"], "no-such-*"),
+        (["--parts", "2"], "--shard"),
+        (["--recompute-layers", "2"], "layer"),
+        (["--rank", "7"], "rank 7"),
+        (["--max-memory", "many"], "many"),
+    ],
+)
+def test_wishes_that_cannot_be_met_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments, GRAPH) == 2
+    _, err = capsys.readouterr()
+    assert said in err
+
+
 def test_a_trace_of_the_cpu_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     head = (GRAPH / "memory_block.csv").read_text(encoding="utf-8").splitlines(keepends=True)[0]
     (tmp_path / "memory_block.csv").write_text(head, encoding="utf-8")

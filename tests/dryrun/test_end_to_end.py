@@ -223,6 +223,7 @@ class TestDerivedModel:
         assert derived["extrapolated_from_layers"] == [2, 4]
         for key in ("used_bytes", "actual_bytes", "reserved_bytes"):
             assert derived["recorded"][key] == pytest.approx(whole["recorded"][key], rel=0.001)
+        assert [one["used_bytes"] for one in derived["scenarios"]] == [one["used_bytes"] for one in whole["scenarios"]]
 
 
 class TestCommand:

@@ -14,13 +14,18 @@ from ms_tune.pools.settings import infer_settings
 from ms_tune.pools.what_if import (
     WASTE_LIMIT,
     Lines,
+    TraceFacts,
     WhatIf,
     count_used_pages,
+    free_after_last_use,
+    recompute_layers,
+    replay_change,
+    shard_blocks,
     what_if,
     write_lines,
 )
 from ms_tune.pools.workload import Request, make_workload
-from ms_tune.units import GIB
+from ms_tune.units import GIB, MIB
 from tests.pools.recorded import recorded
 
 QWEN_8B = "mindformers_qwen3_8b_dp2tp4pp4/rank_24"
@@ -113,3 +118,73 @@ class TestLines:
             (MindSporeSettings(small_pool=True), "enable_small_pool:True"),
         ):
             assert write_lines(settings) == Lines(None, None, f"export MS_ALLOC_CONF={options}")
+
+
+class TestScenarios:
+    """Two layers forward and backward, with weights and optimizer state."""
+
+    REQUESTS = (
+        Request(64 * MIB, 1, None, persistent=True),  # weight
+        Request(128 * MIB, 2, None, persistent=True),  # adam
+        Request(10 * MIB, 10, 60),  # layer 0, kept for backward
+        Request(20 * MIB, 12, 60),  # layer 0, its output
+        Request(10 * MIB, 20, 50),  # layer 1
+        Request(20 * MIB, 22, 50),  # layer 1, its output
+        Request(5 * MIB, 40, 45),  # backward of layer 1
+        Request(5 * MIB, 55, 58),  # backward of layer 0
+    )
+    FACTS = TraceFacts(
+        last_use=[None, None, 57, 20, 44, 30, 42, 56],
+        content=["weights", "optimizer_state", *["activations"] * 4, "temporaries", "temporaries"],
+        name=["layers.0.w", "adam_m.layers.0.w", "a", "b", "c", "d", "e", "f"],
+        layer=["", "", "layers.0", "layers.0", "layers.1", "layers.1", "layers.1", "layers.0"],
+        forward=[False, False, True, True, True, True, False, False],
+        backward=[False, False, False, False, False, False, True, True],
+    )
+    WORK = make_workload(REQUESTS)
+
+    def peak(self, requests: tuple[Request, ...]) -> int:
+        ticks = {request.start for request in requests}
+        return max(sum(r.size for r in requests if r.start <= t and (r.end is None or r.end > t)) for t in ticks)
+
+    def test_freed_after_the_last_use(self) -> None:
+        change = free_after_last_use(self.WORK, self.FACTS)
+        assert [request.end for request in change.work.requests] == [None, None, 58, 21, 45, 31, 43, 57]
+        assert change.changed == 6
+        assert self.peak(change.work.requests) < self.peak(self.REQUESTS)
+
+    def test_a_category_taken_away_or_sharded(self) -> None:
+        gone = shard_blocks(self.WORK, self.FACTS, "optimizer_state", 0)
+        assert (gone.name, gone.changed, len(gone.work.requests)) == ("remove", 1, 7)
+        assert self.peak(gone.work.requests) == self.peak(self.REQUESTS) - 128 * MIB
+        eighth = shard_blocks(self.WORK, self.FACTS, "optimizer_state", 8)
+        assert (eighth.name, eighth.by_content, eighth.work.requests[1].size) == ("shard", True, 16 * MIB)
+        odd = shard_blocks(self.WORK, self.FACTS, "optimizer_state", 3)
+        assert odd.work.requests[1].size % 512 == 0
+        assert 3 * odd.work.requests[1].size >= 128 * MIB
+
+    def test_recomputed_activations_are_gone_between_forward_and_backward(self) -> None:
+        change = recompute_layers(self.WORK, self.FACTS, "activations", {"layers.0"})
+        lives = sorted((r.size, r.start, r.end) for r in change.work.requests if r.size in (10 * MIB, 20 * MIB))
+        # Layer 0's inner activation leaves as layer 1 begins and is back as its backward pass does; its output stays.
+        assert lives == [
+            (10 * MIB, 10, 20),
+            (10 * MIB, 20, 50),
+            (10 * MIB, 55, 60),
+            (20 * MIB, 12, 60),
+            (20 * MIB, 22, 50),
+        ]
+        assert change.changed == 1
+
+    def test_the_pool_of_the_run_serves_the_changed_workload(self) -> None:
+        pool, work = recorded("packed/graph_set_memory")
+        inferred = infer_settings(work, pool)
+        rows = len(work.requests)
+        nothing, no = [""] * rows, [False] * rows
+        facts = TraceFacts([None] * rows, ["all"] * rows, nothing, nothing, no, no)
+        same = replay_change(shard_blocks(inferred.work, facts, "all", 1), inferred, 60 * GIB)
+        assert same.used_bytes == inferred.replay.used_peak
+        half = replay_change(shard_blocks(inferred.work, facts, "all", 2), inferred, 60 * GIB)
+        assert half.used_bytes < 0.51 * same.used_bytes
+        assert half.fits
+        assert not replay_change(shard_blocks(inferred.work, facts, "all", 1), inferred, GIB).fits
