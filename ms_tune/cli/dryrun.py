@@ -13,6 +13,7 @@ from ms_tune.cli.dryrun_inputs import config_request, python_of
 from ms_tune.cli.dryrun_progress import DryrunProgress
 from ms_tune.cli.output import new_file
 from ms_tune.cli.parser import Parser, refuse_options
+from ms_tune.dryrun.environment import LEVELS
 from ms_tune.dryrun.machine import check_machine
 from ms_tune.dryrun.request import ENGINES
 from ms_tune.dryrun.result import DryrunResult
@@ -62,14 +63,11 @@ def build_parser(language: Language) -> Parser:
     add_device_arguments(parser)
     parser.option("--set", "dryrun_help.set", action="append", default=[], metavar="PATH=VALUE")
     parser.option("--sweep", "dryrun_help.sweep", action="append", default=[], metavar="PATH=A,B,..")
+    parser.option("--level", "dryrun_help.level", type=int, choices=LEVELS, default=1)
     parser.option("--jobs", "dryrun_help.jobs", type=parser.count, metavar="N")
     parser.option("--engine", "dryrun_help.engine", choices=ENGINES, default=ENGINES[0])
     parser.flag("--reference", "reference.help")
-    parser.removed_options |= {
-        "--report": "dryrun.report-removed",
-        "--real": "dryrun.real-removed",
-        "--level": "dryrun.level-removed",
-    }
+    parser.removed_options |= {"--report": "dryrun.report-removed", "--real": "dryrun.real-removed"}
     parser.option("--run-dir", "dryrun_help.run-dir", type=Path, metavar="DIR")
     parser.option("--timeout", "dryrun_help.timeout", type=parser.count, default=3600, metavar="SECONDS")
     parser.file("--html", "dryrun_help.html")

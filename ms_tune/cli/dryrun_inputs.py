@@ -40,6 +40,7 @@ def shared_fields(arguments: Namespace) -> dict[str, Any]:
         **device_fields(arguments),
         "run_folder": arguments.run_dir,
         "timeout": arguments.timeout,
+        "level": arguments.level,
         "jobs": arguments.jobs,
         "engine": arguments.engine,
     }
@@ -94,10 +95,10 @@ def config_request(arguments: Namespace) -> DryrunRequest:
 
 def _wants_fewest_layers(arguments: Namespace) -> bool:
     # True if ms-tune chooses the layers: the user did not, and no figure of the whole model is requested.
-    whole = arguments.no_extrapolate or arguments.compare_real
+    whole = arguments.no_extrapolate or not arguments.level or arguments.compare_real
     return bool(arguments.layers == "auto" or (arguments.layers is None and not whole))
 
 
 def config_exit_code(results: Sequence[DryrunResult], arguments: Namespace) -> ExitCode:
-    """Return the exit code."""
-    return exit_code([result.verdict for result in results], arguments)
+    """Return the exit code; results that were only compiled have no verdict."""
+    return exit_code([result.verdict for result in results if result.stages], arguments)

@@ -62,7 +62,7 @@ def show_config(result: DryrunResult, arguments: Namespace, console: Console) ->
 
 def _write_page(result: DryrunResult | CommandResult, path: Path, console: Console) -> None:
     """Write the HTML page on all stages of a job, or all ranks of a command."""
-    if isinstance(result, CommandResult) and not result.ranks:
+    if not (result.stages if isinstance(result, DryrunResult) else result.ranks):
         console.warn(msg("dryrun.html.nothing", file=path))
         return
     report = job_report(result, _MOST_RANKS)

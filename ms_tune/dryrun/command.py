@@ -23,6 +23,7 @@ from ms_tune.dryrun.judge import derive_stage, record_stage
 from ms_tune.dryrun.launcher import LOG, ProcessEnd
 from ms_tune.dryrun.launchers.job import JobRank, JobStage, LaunchedJob, jobs_in
 from ms_tune.dryrun.local_engine import connect_engine
+from ms_tune.dryrun.machine import check_level
 from ms_tune.dryrun.processes import ProgramProcess, killed_forks, outside_in, processes_of, unhooked_in
 from ms_tune.dryrun.reading import check_end, disk_is_full, reading_of, see_log
 from ms_tune.dryrun.request import CommandRequest, untraced_needs
@@ -72,6 +73,7 @@ def run_command(request: CommandRequest, observer: Observer) -> CommandResult:
         folder=folder,
         command=request.command,
         backend=cann.backend,
+        level=request.level,
         code=_exit_code(failed[0]) if failed else 0,
         ranks=tuple(ranks),
         problems=tuple(found.problems),
@@ -104,12 +106,14 @@ def sweep_command(requests: Sequence[CommandRequest], observer: Observer) -> Swe
 
 def cann_for(request: CommandRequest, observer: Observer) -> Cann:
     """Return the CANN (real or stand-ins) for the MindSpore that a command's Python imports."""
-    return prepare_cann(find_mindspore(request.python), observer.say)
+    cann = prepare_cann(find_mindspore(request.python), observer.say)
+    check_level(request.level, cann)
+    return cann
 
 
 def _write_record(request: CommandRequest, first: Task, folder: Path, cann: Cann) -> RunRecord:
     child = child_of(first, folder / first.folder, cann)
-    facts = {"backend": cann.backend.value}
+    facts = {"backend": cann.backend.value, "simulation_level": request.level}
     write_manifest(folder, make_manifest(list(request.command), child.environment, facts))
     kept = RunRecord(request.chip, request.device_bytes, untraced_needs(request))
     write_run_record(folder, replace(kept, doubts={RUN_FOLDER: msg("verdict.none.unfinished")}))

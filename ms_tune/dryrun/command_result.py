@@ -49,6 +49,7 @@ class CommandResult:
     folder: Path  # where the run is stored
     command: tuple[str, ...]  # the command
     backend: Backend  # the libraries that the Ascend back end was loaded with
+    level: int  # `MS_SIMULATION_LEVEL`
     code: int  # its exit code, or that of the first process that failed
     ranks: tuple[RankResult, ...]  # the traces of the command
     problems: tuple[tuple[Message, Message], ...]  # problems of its processes, and where to read more

@@ -123,6 +123,7 @@ def _make_task(request: CommandRequest, rank: int, size: int) -> Task:
         arguments=(),
         rank=rank,
         world_size=size,
+        level=request.level,
         timeout=request.timeout,
         host_bytes=_HOST_BYTES,
         stage=0,

@@ -17,6 +17,8 @@ from ms_tune.facts.query import load
 if TYPE_CHECKING:
     from ms_tune.dryrun.cann_sim.environment import Cann
 
+LEVELS = (0, 1, 2, 3)
+
 # Left over from a real launch, these variables would make the process look for a scheduler, another rank or a device; a
 # module's own log level may hide the statistics that MindSpore logs as a warning.
 _DROPPED = re.compile(
@@ -41,13 +43,14 @@ _SIMULATION = {
 _SEPARATORS = re.compile(r"[,:]")
 
 
-def simulation_environment(
-    base: Mapping[str, str], cann: Cann, rank: int, world_size: int, *, trace: Path | None = None
+def simulation_environment(  # noqa: PLR0913 - the properties of a simulated process
+    base: Mapping[str, str], cann: Cann, rank: int, world_size: int, *, level: int = 1, trace: Path | None = None
 ) -> dict[str, str]:
     """Return the environment in which MindSpore simulates a rank and writes its trace to ``trace`` or the working folder."""
     kept = {name: value for name, value in base.items() if not _DROPPED.fullmatch(name)}
     own = {
         **_SIMULATION,
+        "MS_SIMULATION_LEVEL": str(level),
         ALLOCATOR: _tracker_settings(trace),
         "RANK_ID": str(rank),
         "RANK_SIZE": str(world_size),
@@ -135,8 +138,8 @@ def stand_in_programs() -> dict[str, str]:
     }
 
 
-def launch_environment(
-    environment: Mapping[str, str], folder: Path, cann: Cann, startup: str, wanted: LaunchPlan
+def launch_environment(  # noqa: PLR0913, PLR0917 - all needed by a command and its launchers
+    environment: Mapping[str, str], folder: Path, cann: Cann, level: int, startup: str, wanted: LaunchPlan
 ) -> dict[str, str]:
     """Return the variables of a command whose launchers are replaced."""
     facts, bin_folder = load("launchers"), str(folder / BIN)
@@ -146,6 +149,7 @@ def launch_environment(
         "folder": str(folder),
         "backend": cann.backend.value,
         "home": str(cann.home),
+        "level": level,
         "startup": startup,
         "python": sys.executable,
         "stand_in": _STAND_IN,

@@ -12,6 +12,7 @@ from pathlib import Path
 from ms_tune.dialects.mindformers.read import jit_level
 from ms_tune.dryrun.cann_sim.environment import (
     Backend,
+    Cann,
     check_supported,
     find_built_stand_ins,
     find_mindspore,
@@ -73,7 +74,14 @@ def _read_number(path: Path) -> int | None:
         return None
 
 
+_WITHOUT_DEVICE = 1  # the highest simulation level without a device
 _BY_CANN = "O2"  # `jit_level` at which CANN's graph engine compiles (MindSpore, set_context(jit_config=...))
+
+
+def check_level(level: int, cann: Cann) -> None:
+    """Raise :class:`UnsupportedError` if a simulation level is not available: levels from 2 on need a device."""
+    if level > _WITHOUT_DEVICE and cann.backend is Backend.STAND_IN:
+        raise UnsupportedError(msg("stages.level.executes", level=level), msg("stages.level.executes.hint"))
 
 
 def check_graph_engine(source: SourceFile) -> None:

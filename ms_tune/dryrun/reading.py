@@ -34,16 +34,16 @@ _LAST_LINES = 3  # shown from a log without an error
 _END = 64 * 1024  # bytes at its end that are searched
 
 
-def check_end(folder: Path, ended: ProcessEnd, timeout: float, *, trains: bool = True) -> None:
+def check_end(folder: Path, ended: ProcessEnd, timeout: float, *, level: int = 1) -> None:
     """Raise :class:`RunError` unless the process ended successfully.
 
     A process that crashed may still have written a trace, and a failed training may exit with 0: a run can only be judged with
-    both exit code 0 and MindSpore's statistics in the log. A process that does not train (``trains``) has none.
+    both exit code 0 and MindSpore's statistics in the log. At level 0, which only compiles, statistics are not needed.
     """
     if ended.timed_out:
         raise too_long(timeout)
     log = read_runtime_log(folder / LOG)
-    if ended.code == 0 and (log.statistics is not None or not trains):
+    if ended.code == 0 and (log.statistics is not None or not level):
         return
     if disk_is_full(folder, log, ended.code):
         raise RunError(msg("dryrun.run.disk-full", folder=folder), see_log(folder))

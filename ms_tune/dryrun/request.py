@@ -123,6 +123,7 @@ class DryrunRequest(Record):
         reserve_bytes: Memory to reserve in addition to HCCL buffers and workspaces.
         run_folder: Where to store the run; None for a new folder in the working folder.
         timeout: Seconds after which a process is stopped.
+        level: ``MS_SIMULATION_LEVEL``.
         jobs: Processes at once; None for as many as cores and memory allow.
         engine: Where the processes run: ``local`` or ``ray``.
         model_config: The model's ``config.json``, or its folder, if it is not where the config says.
@@ -144,6 +145,7 @@ class DryrunRequest(Record):
     reserve_bytes: int = 0
     run_folder: Path | None = None
     timeout: float = 3600.0
+    level: int = 1
     jobs: int | None = None
     engine: str = "local"
     model_config: Path | None = None
@@ -163,7 +165,7 @@ class CommandRequest(Record):
         python: The interpreter to use for ``python`` in the command, with its own MindSpore; None for the command's own.
         look: Simulate nothing: one rank of each job only reports the modules that it finds, and imports its program.
         devices: NPUs in the job; None for the number from the command's launcher or ``RANK_SIZE``.
-        device_bytes, chip, reserve_bytes, run_folder, timeout, jobs, engine: As in :class:`DryrunRequest`.
+        device_bytes, chip, reserve_bytes, run_folder, timeout, level, jobs, engine: As in :class:`DryrunRequest`.
     """
 
     command: tuple[str, ...]
@@ -180,6 +182,7 @@ class CommandRequest(Record):
     reserve_bytes: int = 0
     run_folder: Path | None = None
     timeout: float = 3600.0
+    level: int = 1
     jobs: int | None = None
     engine: str = "local"
 
@@ -194,6 +197,7 @@ def untraced_needs(request: DryrunRequest | CommandRequest) -> UntracedNeeds:
     """Return the memory needs of a run that are not in its trace."""
     size = os.environ.get("HCCL_BUFFSIZE", "")
     return UntracedNeeds(
+        workspaces_traced=request.level > 1,
         buffer_mib=int(size) if size.isascii() and size.isdigit() and int(size) else None,
         reserve_bytes=request.reserve_bytes,
     )

@@ -15,7 +15,7 @@ from ms_tune.errors import MsTuneError
 from ms_tune.readers.scopes import mask_layer_number
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
-from ms_tune.verdict.outcome import Need, Verdict
+from ms_tune.verdict.outcome import Need, Verdict, no_verdict
 
 if TYPE_CHECKING:
     from ms_tune.footprint.phases import Phase
@@ -136,11 +136,12 @@ class DryrunResult:
 
     folder: Path  # where it is stored
     backend: Backend  # the libraries that the Ascend back end was loaded with
+    level: int  # `MS_SIMULATION_LEVEL`
     mindspore: str  # MindSpore's version
     mindformers: str | None  # MindFormers' version, if it built the model
     settings: tuple[Setting, ...]  # config values that the user replaced
     runs: tuple[PreparedRun, ...]  # the runs, by stage and rank
-    stages: tuple[StageResult, ...]  # their results, in the same order
+    stages: tuple[StageResult, ...]  # their results, in the same order; empty at level 0, which only compiles
     skipped: tuple[int, ...]  # stages that need no more memory than a simulated one
     seconds: float  # time of all processes together, from the first start to the last end
     not_included: tuple[Message, ...]  # memory that the figures do not include
@@ -153,8 +154,8 @@ class DryrunResult:
 
     @property
     def verdict(self) -> Verdict:
-        """Return the verdict about the worst stage: whether all stages fit."""
-        return self.worst.verdict
+        """Return the verdict about the worst stage: whether all stages fit; none at level 0."""
+        return self.worst.verdict if self.stages else no_verdict(msg("verdict.none.compiled"))
 
     @property
     def imbalance(self) -> float:

@@ -22,7 +22,7 @@ from ms_tune.dryrun.environment import overridden_variables
 from ms_tune.dryrun.job import JOB_FILE
 from ms_tune.dryrun.launcher import ProcessEnd
 from ms_tune.dryrun.local_engine import connect_engine, engine_for
-from ms_tune.dryrun.machine import check_graph_engine
+from ms_tune.dryrun.machine import check_graph_engine, check_level
 from ms_tune.dryrun.plan import FEWEST_LAYERS, JobPlan, StagePlan, plan_job
 from ms_tune.dryrun.prepare import LoadedConfig, load_config
 from ms_tune.dryrun.request import DryrunRequest, PreparedRun
@@ -186,6 +186,7 @@ def _look_around(mindspore: MindSpore, jobs: Sequence[_SimulatedJob], observer: 
         need("ms-tune dryrun", "dryrun", "mindformers")
         mindformers = installed_version("mindformers")
     cann = prepare_cann(mindspore, observer.say)
+    check_level(jobs[0].request.level, cann)
     return _Machine(mindspore.version, mindformers, cann)
 
 
@@ -209,10 +210,11 @@ def _run_processes(
         from ms_tune.dryrun.reading import check_end, read_rank  # noqa: PLC0415 - as in _load_readers
 
         try:
-            check_end(folder / task.folder, ended, task.timeout)
-            reading = read_rank(folder / task.folder, task.rank, ended.seconds)
-            job.readings[task.folder.removeprefix(job.prefix)] = reading
-            job.on_read(reading)
+            check_end(folder / task.folder, ended, task.timeout, level=task.level)
+            if task.level:
+                reading = read_rank(folder / task.folder, task.rank, ended.seconds)
+                job.readings[task.folder.removeprefix(job.prefix)] = reading
+                job.on_read(reading)
         except MsTuneError as error:
             job.error = job.error or error
             if not keep_going:
@@ -239,6 +241,7 @@ def _make_task(run: PreparedRun, folder: str, request: DryrunRequest) -> Task:
         arguments=("-m", "ms_tune.dryrun.child", run.job.module, JOB_FILE),
         rank=run.rank,
         world_size=run.world_size,
+        level=request.level,
         timeout=request.timeout,
         host_bytes=machine.host_bytes(run),
         stage=run.stage,
@@ -259,6 +262,7 @@ def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine) -
         "mindspore": here.mindspore,
         "mindformers": here.mindformers,
         "backend": here.cann.backend.value,
+        "simulation_level": first.level,
         "config": jobs[0].loaded.name,
         "working_folder": str(folder / first.folder),
         "ranks": [
@@ -275,11 +279,12 @@ def _write_inputs(jobs: Sequence[_SimulatedJob], folder: Path, here: _Machine) -
 
 
 def _judge_job(job: _SimulatedJob, here: _Machine) -> DryrunResult:
-    stages = _judge_stages(job)
+    stages = () if not job.request.level else _judge_stages(job)
     runs = [stage.run for stage in job.plan.stages]
     return DryrunResult(
         folder=job.folder,
         backend=here.cann.backend,
+        level=job.request.level,
         mindspore=here.mindspore,
         mindformers=here.mindformers if job.first.dialect is Dialect.MINDFORMERS else None,
         settings=job.request.settings,

@@ -121,7 +121,7 @@ def _find_problems(one: JobCheck) -> Iterator[tuple[Message, Message | None]]:
 def _why_failed(folder: Path, ended: ProcessEnd, timeout: float) -> Iterator[Message]:
     # Yield why a process failed, if it did, without the place of its log, which is about to be deleted.
     try:
-        check_end(folder, ended, timeout, trains=False)
+        check_end(folder, ended, timeout, level=0)
     except MsTuneError as error:
         yield error.message
 

@@ -41,6 +41,7 @@ class Task:
     arguments: tuple[str, ...]
     rank: int  # the rank that it simulates, of `world_size`
     world_size: int
+    level: int  # `MS_SIMULATION_LEVEL`
     timeout: float  # seconds after which it is stopped
     host_bytes: int  # host memory that it needs, in bytes
     stage: int  # its pipeline stage, for progress
@@ -123,13 +124,13 @@ _STARTUP = str(Path(__file__).resolve().parent / "child" / "hook" / "startup")
 def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | None = None) -> ChildProcess:
     """Return the process of a task."""
     own = os.environ if base is None else base
-    environment = simulation_environment(own, cann, task.rank, task.world_size, trace=folder)
+    environment = simulation_environment(own, cann, task.rank, task.world_size, level=task.level, trace=folder)
     if task.command:
         environment[TRACES] = str(folder)
         environment[ALLOCATOR] = allocator_settings(own.get(ALLOCATOR, ""), environment[ALLOCATOR])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_STARTUP, environment.get("PYTHONPATH")]))
         if task.launched is not None:
-            environment |= launch_environment(environment, folder, cann, _STARTUP, task.launched)
+            environment |= launch_environment(environment, folder, cann, task.level, _STARTUP, task.launched)
         command = (sys.executable, "-I", "-S", _SUPERVISOR, str(os.getpid()), *task.command)
         return ChildProcess(command, environment, folder, task.timeout, working_folder=Path(task.working_folder))
     # A checkout that is run without installation must also be found from the run's folder.

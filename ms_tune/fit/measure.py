@@ -93,7 +93,7 @@ def measure_probes(
                 raise
             found[number] = error
             continue
-        one = _PendingProbe(asked, probe.loaded, run, cache_file(run, here), probe.needed)
+        one = _PendingProbe(asked, probe.loaded, run, cache_file(run, asked, here), probe.needed)
         kept = _read_figures(one.file)
         if kept is None:
             left[number] = one

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ms_tune.dryrun.cann_sim.environment import simulated_by
 from ms_tune.dryrun.prepare import prepare_run
-from ms_tune.dryrun.request import PreparedRun
+from ms_tune.dryrun.request import DryrunRequest, PreparedRun
 from ms_tune.dryrun.rundir import write_json
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import MsTuneError
@@ -79,11 +79,11 @@ def read_cached_table(job: PlannedJob) -> CachedTable | None:
 def _table_file(job: PlannedJob) -> Path:
     here = simulated_by()
     bare = job.with_lists(uniform_lists(job.placement, RecomputeMode.NONE.value))
-    file = cache_file(prepare_run(job.request._replace(stage=0, layers=None), bare), here, _FILE_KIND)
+    file = cache_file(prepare_run(job.request._replace(stage=0, layers=None), bare), job.request, here, _FILE_KIND)
     return file.with_name(f"{table_name(job)}{file.name}")
 
 
-def cache_file(run: PreparedRun, here: str, what: str = "") -> Path:
+def cache_file(run: PreparedRun, request: DryrunRequest, here: str, what: str = "") -> Path:
     """Return the cache file for a run's figures, or for another kind of data (``what``), by all inputs on which they depend."""
     facts = {
         "form": _FORM,
@@ -93,7 +93,7 @@ def cache_file(run: PreparedRun, here: str, what: str = "") -> Path:
         "files": run.files,
         "rank": run.rank,
         "world_size": run.world_size,
-        "level": 1,  # in files of earlier releases
+        "level": request.level,
         "environment": {name: os.environ.get(name) for name in _ENVIRONMENT},
     }
     if what:

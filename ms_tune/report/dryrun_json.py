@@ -17,28 +17,31 @@ _FIGURES = (  # null if unknown
     *("verdict_about", "extrapolated_peak_bytes", "extrapolated_footprint_bytes", "extrapolated_categories_at_peak"),
     *("extrapolated_from_layers", "theory"),
 )
+_LAYER_FIGURES = ("bytes_per_layer", "activation_bytes_per_layer")
 
 
 def dryrun_json(result: DryrunResult) -> dict[str, object]:
-    """Return the figures of the worst stage, and ``stages`` with those of all."""
-    worst, run = result.worst, result.worst.run
+    """Return the figures of the worst stage, and ``stages`` with those of all; level 0 gives no figures."""
+    worst = result.worst if result.stages else None
+    run = worst.run if worst else result.runs[0]
     return {
         "version": VERSION,
         "run": result.folder,
         "backend": result.backend,
+        "simulation_level": result.level,
         "config": run.config_name,
         "assumptions": {"devices": run.world_size, "devices_source": run.devices_source, **run.split._asdict()},
         **record_json(run, "dialect", "model", "standing", "world_size", "rank", "stage"),
         "settings": {one.name: one.raw for one in result.settings},
         "pipeline_stages": run.stages,
-        **_stage_figures_json(worst),
+        **(_stage_figures_json(worst) if worst else dict.fromkeys((*_FIGURES, *_LAYER_FIGURES))),
         **verdict_json(result.verdict),
         "layers": run.layers,
-        "contents": worst.contents or None,
+        "contents": (worst.contents or None) if worst else None,
         "stages": [_stage_json(stage) for stage in result.stages],
         "skipped_stages": result.skipped,
-        "imbalance": round(result.imbalance, 4),
-        "largest": _largest_holders(worst.reading),
+        "imbalance": round(result.imbalance, 4) if worst else None,
+        "largest": _largest_holders(worst.reading) if worst else [],
         "changes": [record_json(change, "key", "before", "after") for change in run.changes],
         **record_json(result, "mindspore", "mindformers", "not_included", "warnings"),
         "seconds": round(result.seconds, 3),
@@ -73,11 +76,8 @@ def _figures_json(one: StageResult | RankResult) -> dict[str, object]:
 
 def _stage_figures_json(stage: StageResult) -> dict[str, object]:
     whole = stage.extrapolation
-    return {
-        **_figures_json(stage),
-        "bytes_per_layer": whole and whole.layer_bytes,
-        "activation_bytes_per_layer": stage.layer_activations or 0,
-    }
+    added = (whole and whole.layer_bytes, stage.layer_activations or 0)
+    return {**_figures_json(stage), **dict(zip(_LAYER_FIGURES, added, strict=True))}
 
 
 def _stage_json(stage: StageResult) -> dict[str, object]:
@@ -117,6 +117,7 @@ def command_json(result: CommandResult) -> dict[str, object]:
         "version": VERSION,
         "run": result.folder,
         "exit_code": result.code,
+        "simulation_level": result.level,
         **(_rank_json(worst) if worst else dict.fromkeys(_FIGURES)),
         **verdict_json(result.verdict),
         "ranks": [

@@ -83,7 +83,7 @@ def _show_figures(result: CommandResult, worst: RankResult, console: Console) ->
         console.write_lines(theory_lines(worst.theory, console))
     memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
     kind = "stand-in" if result.backend is Backend.STAND_IN else "cann"
-    console.write_section(f"dryrun.show.worth.{kind}")
+    console.write_section(f"dryrun.show.worth.{kind}", level=result.level)
     console.write(f"  - {console.text('dryrun.not-included.workspace')}")
     console.write(f"  - {console.text('dryrun.not-included.communication')}")
 

@@ -30,14 +30,18 @@ _SHOWN_HOLDERS = 5
 
 def show_dryrun(result: DryrunResult, console: Console, *, verbose: bool = False, quiet: bool = False) -> None:
     """Show the verdict, the job, its stages and the next command; with ``verbose`` also the evidence."""
-    line = verdict_line(result.verdict, console, result.worst.run.stage)
-    (console.write_raw if quiet else console.write)(line)
+    if result.stages:
+        line = verdict_line(result.verdict, console, result.worst.run.stage)
+        (console.write_raw if quiet else console.write)(line)
+    else:
+        console.write_text("dryrun.show.compiled", count=len(result.runs))
     if quiet:
         return
     _show_job(result, console)
-    show_stages(result, console, verbose=verbose)
-    largest = largest_in_gib(result.worst.contents, console)
-    console.write_text("dryrun.show.largest", stage=result.worst.run.stage, parts=largest)
+    if result.stages:
+        show_stages(result, console, verbose=verbose)
+        largest = largest_in_gib(result.worst.contents, console)
+        console.write_text("dryrun.show.largest", stage=result.worst.run.stage, parts=largest)
     if verbose:
         _show_evidence(result, console)
     console.write_text("dryrun.show.kept" if verbose else "dryrun.show.kept-more", folder=near_path(result.folder))
@@ -45,7 +49,7 @@ def show_dryrun(result: DryrunResult, console: Console, *, verbose: bool = False
 
 
 def _show_job(result: DryrunResult, console: Console) -> None:
-    run = result.worst.run
+    run = result.worst.run if result.stages else result.runs[0]
     job = {"config": run.config_name, "devices": run.world_size, "source": console.say(run.devices_source)}
     console.write_text("dryrun.show.assumed", **job, **run.split._asdict())
     if result.settings:
@@ -55,12 +59,16 @@ def _show_job(result: DryrunResult, console: Console) -> None:
 
 
 def _show_evidence(result: DryrunResult, console: Console) -> None:
+    run = result.worst.run if result.stages else result.runs[0]
     console.write_section("dryrun.show.evidence")
     console.write_lines(evidence_lines(result.verdict, console))
-    console.write_lines(result.worst.run.standing, "  - ")
-    console.write(f"  - {console.text(f'dryrun.show.backend.{result.backend.value}')}")
-    _show_saving(result.worst, console)
-    _show_traced(result.worst, console)
+    console.write_lines(run.standing, "  - ")
+    backend = console.text(f"dryrun.show.backend.{result.backend.value}", level=result.level)
+    console.write(f"  - {backend}")
+    if result.stages:
+        _show_saving(result.worst, console)
+    if result.stages:
+        _show_traced(result.worst, console)
     console.write("")
     _show_changes(result, console)
     _show_worth(result, console)
@@ -129,7 +137,7 @@ def _show_changes(result: DryrunResult, console: Console) -> None:
 
 def _show_worth(result: DryrunResult, console: Console) -> None:
     title = "dryrun.show.worth.stand-in" if result.backend is Backend.STAND_IN else "dryrun.show.worth.cann"
-    console.write_text(title)
+    console.write_text(title, level=result.level)
     console.write_lines(result.not_included, "  - ")
 
 
@@ -139,11 +147,13 @@ def _next_command(result: DryrunResult) -> str:
     run = result.runs[0]
     if run.packaged:
         return "ms-tune dryrun your_config.yaml"
-    if result.verdict.outcome is not Fit.FITS and run.recomputes:
+    if result.stages and result.verdict.outcome is not Fit.FITS and run.recomputes:
         return f"ms-tune fit {run.config_name}"
-    if run.shrunk and result.worst.extrapolation is None:
+    if run.shrunk and result.stages and result.worst.extrapolation is None:
         stage = f" --stage {run.stage}" if len(result.stages) == 1 and run.stages > 1 else ""
         return f"ms-tune dryrun{stage} {run.config_name}"
+    if not result.stages:
+        return f"ms-tune dryrun {run.config_name}"
     return f"ms-tune memory {near_path(result.folder)}"
 
 

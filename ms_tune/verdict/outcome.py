@@ -72,6 +72,7 @@ class UntracedNeeds(Record):
     """Memory that a device needs in addition to the memory in a trace."""
 
     simulated: bool = True  # a simulation's trace: without workspaces and communication buffers
+    workspaces_traced: bool = False  # a simulation that requested workspaces (levels 2 and 3, on a device)
     communicators: int | None = None  # number of communicators that the rank creates; None if unknown
     # Their names, with the number of ranks if known; empty if they were not counted.
     groups: tuple[str, ...] = ()
@@ -198,7 +199,7 @@ def reserve_of(outside: UntracedNeeds, limit: Limit) -> tuple[ReserveItem, ...]:
         items.append(_communication_item(outside, limit))
     if outside.measured_bytes is not None:
         items.append(ReserveItem("measured", max(outside.measured_bytes, 0), msg("verdict.reserve.measured")))
-    elif outside.simulated:
+    elif outside.simulated and not outside.workspaces_traced:
         why = msg("verdict.reserve.workspaces.torch" if outside.torch else "verdict.reserve.workspaces")
         items.append(ReserveItem("workspaces", workspace_bytes(torch=outside.torch), why))
     if outside.torch:

@@ -118,6 +118,7 @@ def _rank_json(rank: RankRecord) -> dict[str, object]:
 def _outside_json(outside: UntracedNeeds) -> dict[str, object]:
     return {
         "simulated": outside.simulated,
+        "workspaces_traced": outside.workspaces_traced,
         "communicators": outside.communicators,
         "communicator_groups": list(outside.groups),
         "communicators_counted": outside.counted,
@@ -178,6 +179,7 @@ def _read_outside(content: Mapping[str, object]) -> UntracedNeeds:
     groups = content.get("communicator_groups")
     return UntracedNeeds(
         simulated=content.get("simulated") is not False,
+        workspaces_traced=content.get("workspaces_traced") is True,
         communicators=_read_count(content.get("communicators")),
         groups=tuple(name for name in groups if isinstance(name, str)) if isinstance(groups, list) else (),
         counted=content.get("communicators_counted") is not False,

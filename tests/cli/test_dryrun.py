@@ -65,6 +65,7 @@ def ms_tune(capsys: pytest.CaptureFixture[str]) -> Run:
         ("--layers auto", {}),
         ("--layers all", {"fewest_layers": False}),
         ("--no-extrapolate", {"fewest_layers": False, "extrapolate": False}),
+        ("--level 0", {"fewest_layers": False, "level": 0}),
         *[(f"--chip {chip}", {"chip": chip}) for chip in ("910B2", "ascend910b4", "A3", "910A")],
         ("--stage 0", {"stages": (0,)}),
         ("--stages all", {"stages": StageChoice.ALL}),
@@ -84,8 +85,8 @@ def ms_tune(capsys: pytest.CaptureFixture[str]) -> Run:
             },
         ),
         (
-            "--ranks 0,12 --set a.b=1 --set c=[1,2]",
-            {"ranks": (0, 12), "settings": (Setting(("a", "b"), "1"), Setting(("c",), "[1,2]"))},
+            "--ranks 0,12 --level 2 --set a.b=1 --set c=[1,2]",
+            {"ranks": (0, 12), "level": 2, "settings": (Setting(("a", "b"), "1"), Setting(("c",), "[1,2]"))},
         ),
     ],
 )
@@ -109,6 +110,7 @@ JSON_KEYS = {
         "run",
         "trace",
         "backend",
+        "simulation_level",
         "mindspore",
         "mindformers",
         "config",
@@ -131,7 +133,7 @@ class TestJson:
         result = json.loads(out)
         assert code == 0
         assert set(result) == JSON_KEYS
-        assert (result["version"], result["backend"]) == (1, "cann-stand-in")
+        assert (result["version"], result["simulation_level"], result["backend"]) == (1, 1, "cann-stand-in")
         assert (result["peak_bytes"], result["footprint_bytes"], result["verdict"]) == (3 * GIB, 4 * GIB, "fits")
         stage = result["stages"][0]
         assert (len(result["stages"]), stage["stage"], stage["peak_bytes"], stage["verdict"]) == (1, 0, 3 * GIB, "fits")

@@ -32,7 +32,7 @@ class Stream(io.StringIO):
 
 
 def task(stage: int) -> Task:
-    return Task(f"rank_{stage}", {}, (), stage, 4, 60, 0, stage, 2)
+    return Task(f"rank_{stage}", {}, (), stage, 4, 1, 60, 0, stage, 2)
 
 
 def show_progress(patch: pytest.MonkeyPatch, *, terminal: bool) -> str:

@@ -153,6 +153,29 @@ def test_progress_names_each_process(monkeypatch: pytest.MonkeyPatch, ms_tune: R
             assert f"stage {stage}, {layers} layers: done in" in err
 
 
+@pytest.mark.slow
+def test_compiling_only_is_reported(ms_tune: Run) -> None:
+    code, out, _ = ms_tune("--layers", "4", "--level", "0", "--no-extrapolate", "config.yaml")
+    assert code == 0
+    assert out.startswith("Compiled 4 stages. ")
+    assert "peak" not in out
+    result = json.loads(ms_tune("--layers", "4", "--level", "0", "--no-extrapolate", "--json", "config.yaml")[1])
+    assert (result["simulation_level"], result["peak_bytes"], result["verdict"], result["stages"]) == (
+        0,
+        None,
+        None,
+        [],
+    )
+
+
+@pytest.mark.parametrize("level", ["2", "3"])
+def test_levels_that_need_a_device_are_refused_without_one(ms_tune: Run, level: str) -> None:
+    code, out, err = ms_tune("--layers", "4", "--level", level, "config.yaml")
+    assert (code, out) == (2, "")
+    assert f"simulation level {level} requires an NPU" in err
+    assert not Path("ms-tune-runs").exists()
+
+
 class TestDerivedStage:
     """Sixteen layers from runs with four and five: one job for ``memory``, too."""
 
@@ -283,6 +306,13 @@ class TestPage:
         assert (code, out) == (2, "")
         assert said in err
         assert not Path("ms-tune-runs").exists()
+
+    @pytest.mark.slow
+    def test_without_traces_there_is_none_and_that_is_reported(self, ms_tune: Run) -> None:
+        code, _, err = ms_tune("--layers", "4", "--level", "0", "--html", "report.html", "config.yaml")
+        assert code == 0
+        assert "warning: report.html was not written" in err
+        assert not Path("report.html").exists()
 
     @pytest.mark.parametrize(
         "options", [("--sweep", "parallel_config.micro_batch_num=4,8"), ("--compare-real", "elsewhere")]

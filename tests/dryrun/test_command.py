@@ -260,7 +260,7 @@ class TestRay:
 
     def test_a_machine_without_the_folder_is_reported(self, tmp_path: Path) -> None:
         gone = str(tmp_path / "gone")
-        task = Task("rank_0", {}, (), 0, 1, 60, 0, 0, 0, command=("true",), working_folder=gone)
+        task = Task("rank_0", {}, (), 0, 1, 1, 60, 0, 0, 0, command=("true",), working_folder=gone)
         brought = ray_engine.run_task(task)
         assert isinstance(brought.ended, MsTuneError)
         assert brought.ended.message.params["folder"] == gone

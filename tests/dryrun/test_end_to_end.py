@@ -103,7 +103,7 @@ class TestPackagedModel:
 
     def test_it_ran_on_stand_ins_without_a_warning(self, packaged_run: RealRun) -> None:
         result = packaged_run.json
-        assert result["backend"] == "cann-stand-in"
+        assert (result["backend"], result["simulation_level"]) == ("cann-stand-in", 1)
         assert result["warnings"] == []
         assert len(result["not_included"]) >= 3
         assert (result["world_size"], result["rank"], result["layers"]) == (8, 0, LAYERS)

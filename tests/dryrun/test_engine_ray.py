@@ -146,6 +146,7 @@ def task(number: int, code: str) -> Task:
         arguments=("-W", f"ignore:{number}", "-c", code),  # programs of their own: a server could not fork them
         rank=number,
         world_size=4,
+        level=1,
         timeout=120,
         host_bytes=100 * MIB,
         stage=number,

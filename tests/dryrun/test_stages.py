@@ -100,6 +100,12 @@ class TestStages:
         assert result.stages[0].extrapolation is not None
         assert ("stages.extrapolate.too-few" in {message.id for message in result.warnings}) is expected
 
+    def test_compiling_only_has_no_figures(self, child: Callable[[str], None]) -> None:
+        child("import os; assert os.environ['MS_SIMULATION_LEVEL'] == '0'")
+        result = simulate(level=0, extrapolate=False)
+        assert result.stages == ()
+        assert len(result.runs) == 4
+
 
 class Counter(Observer):
     """An engine that counts the processes running at the same time."""

@@ -147,13 +147,13 @@ def test_a_probe_that_fails_is_reported_and_run_again(machine: Machine, tmp_path
     assert machine.runs == 5
 
 
-@pytest.mark.parametrize("what", ["environment", "machine", "config", "devices", "damage"])
+@pytest.mark.parametrize("what", ["environment", "machine", "config", "devices", "level", "damage"])
 def test_what_depends_on_something_else_is_measured_again(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     job = job_of(tmp_path)
-    probes = probes_of(job)
-    measure_probes(job.request, probes, Observer())
+    probes, request = probes_of(job), job.request
+    measure_probes(request, probes, Observer())
     if what == "environment":
         monkeypatch.setenv("MS_ALLOC_CONF", "enable_vmm:True")
     elif what == "machine":
@@ -163,10 +163,12 @@ def test_what_depends_on_something_else_is_measured_again(
     elif what == "devices":
         other = job.loaded.devices
         probes = [replace(probe, loaded=probe.loaded._replace(devices=other._replace(npus=8))) for probe in probes]
+    elif what == "level":
+        request = request._replace(level=2)
     else:
         for file in (tmp_path / "cache" / "fit").iterdir():
             file.write_text(file.read_text(encoding="utf-8")[:-40], encoding="utf-8")
-    measure_probes(job.request, probes, Observer())
+    measure_probes(request, probes, Observer())
     assert machine.runs == 8
 
 

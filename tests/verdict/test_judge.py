@@ -84,6 +84,7 @@ class TestReserve:
             (UntracedNeeds(communicators=9), {"communication": 0, "workspaces": 454}),
             (UntracedNeeds(communicators=10), {"communication": 4000 - 3889, "workspaces": 454}),
             (UntracedNeeds(communicators=7, buffer_mib=400), {"communication": 7 * 800 - 3889, "workspaces": 454}),
+            (UntracedNeeds(workspaces_traced=True, communicators=0), {"communication": 0}),
             (UntracedNeeds(simulated=False), {}),
             (UntracedNeeds(simulated=False, reserve_bytes=GIB), {"user": 1024}),
         ],
@@ -223,6 +224,7 @@ FULL = RunRecord(
             27 * GIB,
             Cap.FRAMEWORK,
             UntracedNeeds(
+                workspaces_traced=True,
                 communicators=5,
                 groups=("a (2)", "b"),
                 counted=False,

@@ -271,7 +271,7 @@ def _rank_environment(
     # Return the environment of one simulated rank: the script's own, the simulation's, and the launcher's variables.
     cann = Cann(Backend(plan["backend"]), Path(plan["home"]))
     kept = {name: value for name, value in base.items() if name not in _OWN_ENV}
-    found = simulation_environment(kept, cann, rank, launch.world, trace=folder)
+    found = simulation_environment(kept, cann, rank, launch.world, level=plan["level"], trace=folder)
     found[ALLOCATOR] = allocator_settings(base.get(ALLOCATOR, ""), found[ALLOCATOR])
     found["PYTHONPATH"] = os.pathsep.join(filter(None, [plan["startup"], found.get("PYTHONPATH")]))
     for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):
