@@ -227,7 +227,10 @@ def show_variants(
     for number, (variant, own, worst) in enumerate(zip(variants, settings, figures, strict=True), start=1):
         cells = [str(number), "\n".join(one for one in own if one not in shared)]
         if worst is None or variant.result is None:
-            rows.append([*cells, *["–"] * (4 + len(_SHOWN_CONTENTS)), console.text("stages.variants.no-result")])
+            word = console.text("stages.variants.no-result")
+            if isinstance(variant.result, DryrunResult):  # compiled only, at level 0
+                word = verdict_word(variant.result.verdict, console)
+            rows.append([*cells, *["–"] * (4 + len(_SHOWN_CONTENTS)), word])
         else:
             change, word = worst.judged_bytes - first, verdict_word(variant.result.verdict, console)
             rows.append([*cells, *_figure_cells(worst), signed_text(change), word])
