@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import cache, partial
 from importlib import import_module
 from itertools import chain
@@ -23,6 +23,10 @@ from ms_tune.lint.settings import TOO_MANY
 from ms_tune.lint.survey import find_oddities
 from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Language, Message, Text, lookup, msg
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ms_tune.diagnostics import KeyPath
 
 _SHOWN = 60  # characters of a value in a message
 _MAX_FINDINGS = 2000  # the most findings of one check to report per file
@@ -73,7 +77,8 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
         else:
             found += _run_check(check, read)
     for check, read in last:
-        more = _run_check(check, read, partial(_is_refused, check, read, made, found))
+        refused = {one.path for one in found if one.severity is Severity.ERROR}
+        more = _run_check(check, read, partial(_is_refused, check, read, made, found), refused)
         if check.function is None:  # rows that were harvested: a check of the place says more about it
             taken = {one.path for one in found if one.severity is not Severity.INFO}
             more = [one for one in more if one.path not in taken]
@@ -92,8 +97,13 @@ def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) 
     return fits and dialect.value in check.dialect_names and matches(version, check.versions)
 
 
-def _run_check(check: Check, job: Job, refused: Callable[..., bool] = bool) -> list[Diagnostic]:
-    """Return the findings of one check; it can call ``refused`` to learn whether other checks find an error."""
+def _run_check(
+    check: Check, job: Job, refused: Callable[..., bool] = bool, places: Container[KeyPath] = ()
+) -> list[Diagnostic]:
+    """Return the findings of one check; it can call ``refused`` to learn whether other checks find an error.
+
+    Its tests of settings together are left out if another check refuses one of them, at one of the ``places``.
+    """
     found: list[Diagnostic] = []
     try:
         if check.odd and find_oddities(job).keys().isdisjoint(check.odd):
@@ -101,7 +111,10 @@ def _run_check(check: Check, job: Job, refused: Callable[..., bool] = bool) -> l
         context = CheckContext(job, check.options, refused)
         if check.when is not None and not is_true(evaluate(check.when, Scope(context, {}, {}))):
             return []
-        violations: Iterable[Violation] = chain.from_iterable(map(partial(find_refused, context), check.tests))
+        tests = check.tests
+        if places:
+            tests = [one for one in tests if all(context.find_setting(at) not in places for at in one.get("at", ()))]
+        violations: Iterable[Violation] = chain.from_iterable(map(partial(find_refused, context), tests))
         if check.function is not None:
             module, name = check.function
             violations = getattr(import_module(module), name)(context)
