@@ -47,6 +47,7 @@ _OF_LINT = "the findings of check are those of lint, once; the plan's own messag
 _HARVESTED = "a row read from the framework's source reports the same, and quotes it"
 _PROGRAM = "a config is missing only if the program that reads it is there"
 _NO_CLIP = "0 is no 'off' in the dynamic graph: every gradient would be multiplied by zero"
+_FOLLOWED = "the old shell reader did not follow how the script starts its program"
 _CHANGED_SCALE = "a model with experts needs its scale in 1.9, as its class says"
 _NO_TRAINING = "a script for inference or evaluation has no estimate of training"
 _GEMMA = "the layers of the specifications of Gemma 2 and Grok are read, and what follows from them"
@@ -136,6 +137,11 @@ EXPECTED: dict[str, str] = {
     r"migrate added\[\]\.value: 0\.0 -> 1000000000\.0": _NO_CLIP,
     r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST33519\] is new: .*qwen3_30b_a3b.*": _CHANGED_SCALE,
     r"(lint(@[\d.]+)? summary\.infos|check files\[\]\.counts\.info): \d+ -> \d+": _COUNTED,
+    r'(normalize-recompute|migrate)(@[\d.]+)? stderr: ".*starts no program of MindSpeed-LLM whose arguments.*" -> .*': _FOLLOWED,
+    r'migrate (exit code: 2 -> 1|output: \(nothing\) -> "\{")': _FOLLOWED,
+    r"lint(@[\d.]+)? findings\[MST1(66|79)\] is new: .*deepseek4_flash.*": _FOLLOWED,
+    r'lint(@[\d.]+)? (failed\[\]\.message|stderr): ".*does not look like a .*" -> ".*not checked: this is a .*"': _FSDP2,
+    r"lint(@[\d.]+)? findings\[MST850\] is new: .*HCCL_OP_BASE_FFTS_MODE .*": "a documented variable is spelled alike",
 }
 
 NOTHING = "(nothing)"

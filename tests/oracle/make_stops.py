@@ -367,6 +367,7 @@ def write(
             served.setdefault(key, []).insert(0, release)
     told = {(condition, tuple(releases)): key for key, releases in reversed(served.items()) for condition in key[3:]}
     lines = [_row(*key, releases) for key, releases in served.items() if key in told.values()]
+    lines[0] = lines[0].replace("{refuse:", "{asks-others: true, refuse:", 1)  # other checks say more about a stop
     path = data_folder("checklists") / "megatron_stops.yaml"
     head = path.read_text("utf-8").partition("    test:\n")[0]
     path.write_text(f"{head}    test:\n{''.join(lines)}", "utf-8")
