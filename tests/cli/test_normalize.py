@@ -398,7 +398,7 @@ def test_a_refusal_has_the_frameworks_words_the_file_and_what_to_do(
     out = capsys.readouterr().out
     assert "recompute_num_layers must be between 1 and num_layers_per_pipeline_rank: 4" in out
     assert "add --recompute-num-layers; see megatron/core/transformer/transformer_config.py" in out
-    assert "help: change to (- means: remove): --recompute-num-layers 1" in out
+    assert "help: change to (a leading '-' removes an option): --recompute-num-layers 1" in out
 
 
 @pytest.mark.parametrize(

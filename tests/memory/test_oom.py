@@ -61,7 +61,7 @@ def test_ranks_and_several_logs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path = log(tmp_path, text)
     assert main(["memory", str(path)]) == 1
     shown = capsys.readouterr().out
-    assert "2 ranks or processes failed; 0 first" in shown
+    assert "2 ranks or processes failed; the first was 0" in shown
     assert re.search(r"3 +other users +20\.0 MiB +10\.00 GiB +49\.97 GiB", shown)
     other = tmp_path / "worker_9.log"
     other.write_text(ENOUGH)

@@ -198,7 +198,7 @@ def test_a_comparison_says_which_figures_it_compares(snapshot: Path, tmp_path: P
     assert "peak" not in capsys.readouterr().out
     assert main(["memory", "diff", str(bare), str(unlike), "--lang", "en"]) == 1
     out = capsys.readouterr().out
-    assert "before: in use (at the time of the snapshot), after: requested peak (after event " in out
+    assert "before: in use (at the time of the snapshot); after: requested peak (after event " in out
     assert "one side has the allocator's block sizes" in out
 
 
