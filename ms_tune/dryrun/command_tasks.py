@@ -25,8 +25,8 @@ from ms_tune.errors import ConfigError, UsageError
 from ms_tune.facts.launchers import is_launcher
 from ms_tune.facts.query import load
 from ms_tune.job import Job, not_simulated
-from ms_tune.job.definitions import read_source_text
 from ms_tune.source import SCRIPTS
+from ms_tune.source.files import read_source_text
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Message, msg
 from ms_tune.units import GIB, whole_number

@@ -18,7 +18,7 @@ from ms_tune.facts.query import data_folder
 from ms_tune.job import Job, ModelFile, no_model_config, not_simulated
 from ms_tune.job.includes import find_named_model, with_bases
 from ms_tune.records import Record
-from ms_tune.source.files import near_path, read_bytes
+from ms_tune.source.files import near_path, read_source_text
 from ms_tune.source.yaml import SourceFile, load_source, parse_source, yaml_text
 from ms_tune.text import Message, msg
 from ms_tune.units import MIB
@@ -72,12 +72,8 @@ def _find_sibling_scripts(path: Path) -> list[Path]:
 
 
 def _size_in(script: Path, config: str) -> int | None:
-    try:
-        text = read_bytes(script, _MOST_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return None
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    text = "\n".join(lines)
+    lines = read_source_text(script).splitlines()
+    text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
     if config not in text:
         return None
     found: dict[str, int] = {}

@@ -6,7 +6,6 @@ that the program's own Python reports. ``stand_in.py`` can use this with the sta
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ms_tune.facts.query import load
+from ms_tune.source.files import read_source_text
 from ms_tune.text import Message, msg
-from ms_tune.units import MIB
 
 _VERSION = re.compile(r"^(MAJOR|MINOR|PATCH) *= *(\d+)", re.MULTILINE)
 _NEEDS = re.compile(r"^Requires-Dist: mindspore *\(?(>=|==|<=|<|>|!=) *(\d+(?:\.\d+)*)", re.MULTILINE)
@@ -28,7 +27,6 @@ _COMPARED = {
     ">": operator.gt,
 }
 _MINDSPORE, _ADAPTER = "MindSpore", "MSAdapter"
-_LARGEST = MIB  # bytes of a file with a version
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +86,10 @@ def _metadata_folder(folder: Path, package: str) -> Path | None:
 
 def _of_file(places: Sequence[Path], name: object) -> str | None:
     for place in places if isinstance(name, str) else ():
-        numbers = dict(_VERSION.findall(_read_text(place / str(name))))
+        numbers = dict(_VERSION.findall(read_source_text(place / str(name))))
         if numbers:
             return ".".join(numbers.get(part, "0") for part in ("MAJOR", "MINOR", "PATCH"))
     return None
-
-
-def _read_text(file: Path) -> str:
-    with contextlib.suppress(OSError):
-        if file.is_file() and file.stat().st_size <= _LARGEST:
-            return file.read_text("utf-8", "replace")
-    return ""
 
 
 def find_refusals(
@@ -110,7 +101,7 @@ def find_refusals(
     metadata = _metadata_folder(adapter.folder, "msadapter") if adapter.folder is not None else None
     if metadata is not None and mindspore.release is not None:
         own = _release_numbers(mindspore.release)
-        for sign, wanted in _NEEDS.findall(_read_text(metadata / "METADATA")):
+        for sign, wanted in _NEEDS.findall(read_source_text(metadata / "METADATA")):
             if not _COMPARED[sign](own, _release_numbers(wanted)):
                 params = {"adapter": adapter.release, "needs": f"{sign}{wanted}", "release": mindspore.release}
                 yield msg("stack.refuses", **params), None

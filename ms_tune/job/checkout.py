@@ -30,11 +30,11 @@ from ms_tune.job.definitions import (
     read_class_names,
     read_classes,
     read_config_fields,
-    read_source_text,
     read_target_arguments,
     stamp_source,
 )
 from ms_tune.job.detect import PACKAGES, PARSER
+from ms_tune.source.files import read_source_text
 
 _COPIES = ("megatron", "mindspeed")  # the other packages of the parser, if they are copied into the repository
 # Parts of MindSpeed-LLM with their own parsers (2.0 to 26.1), unless they belong to a feature.

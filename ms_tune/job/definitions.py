@@ -17,11 +17,10 @@ from typing import NamedTuple
 from ms_tune.diagnostics import KeyPath
 from ms_tune.facts.keys import ANY_PARAMETER, Key
 from ms_tune.facts.query import REQUIRED
-from ms_tune.source.files import read_bytes
+from ms_tune.source.files import read_source
 
 INSTALLED_FOLDERS = ("site-packages", "dist-packages")  # folders of packages that are unrelated to each other
 _SKIPPED_FOLDERS = ("__pycache__", "node_modules", *INSTALLED_FOLDERS)
-_LARGEST = 1 << 20  # bytes per file
 _MOST_BYTES, _MOST_FILES, _MOST_ENTRIES, _DEEPEST = 1 << 26, 5000, 100_000, 16
 _MOST_READ = 4 * _MOST_FILES  # sources whose definitions are cached
 
@@ -42,19 +41,6 @@ _KINDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 _CLASS = re.compile(rb"^[ \t]*class[ \t]+([A-Za-z_][A-Za-z0-9_]*)", re.MULTILINE)
 _REGISTER_CALLS = ("register", "register_cls", "register_decorator")
-
-
-def read_source_text(file: Path) -> str:
-    """Return the text of a file; empty if it is too large or cannot be read."""
-    return _read_bytes(file).decode("utf-8", "replace")
-
-
-def _read_bytes(file: Path) -> bytes:
-    try:
-        content = read_bytes(file, _LARGEST) if file.is_file() else b""
-    except OSError:
-        return b""
-    return content if len(content) <= _LARGEST else b""
 
 
 class SourceStamp(NamedTuple):
@@ -152,7 +138,7 @@ def read_arguments(source: SourceStamp) -> ArgumentDefinitions:
 @lru_cache(maxsize=_MOST_READ)
 def read_class_names(source: SourceStamp) -> frozenset[str]:
     """Return the names of all classes that a source defines, registered or not."""
-    return frozenset(name.decode() for name in _CLASS.findall(_read_bytes(Path(source.path))))
+    return frozenset(name.decode() for name in _CLASS.findall(read_source(Path(source.path))))
 
 
 @lru_cache(maxsize=_MOST_READ)
@@ -206,7 +192,7 @@ def _parameters_of(node: ast.ClassDef | ast.FunctionDef) -> frozenset[str] | Non
 
 def parse_source_file(path: str, *words: bytes) -> ast.Module:
     """Parse a source that contains any of these words; return an empty tree for others and for invalid Python."""
-    content = _read_bytes(Path(path))
+    content = read_source(Path(path))
     if any(word in content for word in words):
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes and the like are left to other linters

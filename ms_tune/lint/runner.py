@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from ms_tune.diagnostics import Diagnostic, KeyPath
+from ms_tune.diagnostics import Diagnostic, KeyPath, Severity
 from ms_tune.dialects.mindspeed_mm import detect as multimodal
 from ms_tune.enums import YAML_DIALECTS, Dialect
 from ms_tune.errors import (
@@ -25,7 +25,7 @@ from ms_tune.errors import (
 )
 from ms_tune.facts.query import Release, served
 from ms_tune.job import Job, ModelFile, no_model_config
-from ms_tune.job.detect import count_keys, is_fragment
+from ms_tune.job.detect import count_keys, find_repository, is_fragment
 from ms_tune.lint.baseline import Baseline, load_baseline
 from ms_tune.lint.checklist import Check, Checklist, built_in, built_in_code, built_in_form, combined, read_checklist
 from ms_tune.lint.engine import concerns, job_of, run_checks
@@ -315,8 +315,10 @@ def _load_config(
         params = {"folder": job.checkout.root, "framework": release.framework, "own": job.release_around[1]}
         notes.append(msg("lint.checkout-release", **params, release=release.version))
     is_certain = job.version is not None or release.is_installed
+    root, package = (None if target.named else find_repository(path)) or (path, None)
+    is_test = package is not None and path.absolute().is_relative_to(root / "tests")
     return CheckedFile(
-        job, release, tuple(notes), is_part=is_part, is_certain=is_certain, is_outdated=outdated is not None
+        job, release, tuple(notes), is_part=is_part, is_certain=is_certain, is_outdated=bool(outdated), is_test=is_test
     )
 
 
@@ -399,6 +401,7 @@ class CheckedFile(Record):
     is_part: bool = False  # whether it is only a part of a config, in which nothing counts as missing
     is_certain: bool = False  # whether the release was named or is installed
     is_outdated: bool = False  # whether all supported releases are later, so that nothing is known about its settings
+    is_test: bool = False  # whether a framework's own tests read it, which build only parts of it or expect an error
     selection: Selection = Selection()
     checklists: tuple[Checklist, ...] = ()  # the users' own
     baseline: Baseline | None = None  # known findings
@@ -420,6 +423,9 @@ class CheckedFile(Record):
         # Always report that a check crashed, even if it is not selected, ignored or in the baseline.
         broken = tuple([one for one in found if one.trace])
         findings, ignored, baselined = tuple([one for one in found if not one.trace]), 0, 0
+        if self.is_test:
+            mild = {Severity.ERROR: Severity.WARNING}
+            findings = tuple(one._replace(severity=mild.get(one.severity, one.severity)) for one in findings)
         if _IGNORES in source.text:
             names = ids_by_name(_all_checks(self.checklists))
             findings, ignored = suppress(source, findings, names, {check.id for check in chosen})

@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from io import BufferedReader, TextIOWrapper
 
+_LARGEST_SOURCE = 1 << 20  # bytes
+
 
 def open_bytes(path: Path) -> BufferedReader:
     """Open a file of bytes. Raises OSError."""
@@ -26,6 +28,20 @@ def read_bytes(path: Path, most: int) -> bytes:
     """Return a file's first ``most`` bytes, of a longer one another byte. Raises OSError."""
     with open_bytes(path) as file:
         return file.read(most + 1)
+
+
+def read_source(file: Path) -> bytes:
+    """Return the content of a file beside a job; empty if it is too large or cannot be read."""
+    try:
+        content = read_bytes(file, _LARGEST_SOURCE) if file.is_file() else b""
+    except OSError:
+        return b""
+    return content if len(content) <= _LARGEST_SOURCE else b""
+
+
+def read_source_text(file: Path) -> str:
+    """Return the same as text."""
+    return read_source(file).decode("utf-8", "replace")
 
 
 def _open_at_once(path: str, flags: int) -> int:

@@ -221,6 +221,24 @@ def test_a_repository_trains_the_models_for_which_it_has_a_network(
     assert ("model-for-inference-only" in lint(config, capsys)[0]) == network.startswith("Inference")
 
 
+@pytest.mark.parametrize(
+    ("package", "given", "severity"),
+    [
+        ("mindformers", ".", "warning"),  # its test builds the parts that it needs
+        ("mindformers", "tests/st/build.yaml", "error"),
+        ("ours", ".", "error"),  # not a framework's own tests
+    ],
+)
+def test_errors_in_a_config_of_a_frameworks_own_tests_are_warnings(
+    package: str, given: str, severity: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = "run_mode: train\ntrainer: {type: CausalLanguageModelingTrainer}\nrunner_config: {epoch: 1}\n"
+    files = {"setup.py": "setup(version='1.9.0')\n", f"{package}/__init__.py": "", ".git/HEAD": ""}
+    write_files(tmp_path, {**files, "tests/st/build.yaml": config})
+    main(["lint", str(tmp_path / given), "--select", "MST203", "--json"])
+    assert [one["severity"] for one in json.loads(capsys.readouterr().out)["findings"]] == [severity]
+
+
 def test_what_is_said_of_a_repository_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = mindformers(tmp_path, "1.4.0")
     config.with_name("more.yaml").write_text(config.read_text(encoding="utf-8"), encoding="utf-8")

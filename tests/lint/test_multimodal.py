@@ -82,6 +82,23 @@ def test_tools() -> None:
     assert names(json.dumps({"profile": {"profile_type": "static", "static_param": {}}})) == ["tools-without-a-key"]
 
 
+@pytest.mark.parametrize(
+    ("reader", "expected"),
+    [("self.mem_info = config.mem_info", ["tools-without-a-key"]), ("self.enable = config.enable", [])],
+)
+@pytest.mark.parametrize("place", ["mindspeed_mm/tools/tools.json", "examples/tools.json"])
+def test_the_repository_around_tools_says_what_is_read(
+    reader: str, expected: list[str], place: str, tmp_path: Path
+) -> None:
+    own = tmp_path / "mindspeed_mm" / "tools"
+    own.mkdir(parents=True)
+    (tmp_path / "examples").mkdir()
+    (own / "mem_profiler.py").write_text(f"def reset(self, config):\n    {reader}\n", "utf-8")
+    for file in (own / "tools.json", tmp_path / place):
+        file.write_text('{"profile": {"profile_type": "static"}, "memory_profile": {"enable": false}}', "utf-8")
+    assert lint_names(tmp_path / place) == expected
+
+
 def lint_names(path: Path) -> list[str]:
     report = check_file(LintTarget(path, named=True), LintRun(LintRequest(settings=False)))
     assert isinstance(report, FileReport), report

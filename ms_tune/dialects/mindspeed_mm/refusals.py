@@ -22,7 +22,8 @@ from ms_tune.dialects.mindspeed_mm.read import (
 )
 from ms_tune.errors import closest
 from ms_tune.facts.mindspeed_mm import OWN_TOOLS
-from ms_tune.source.shell.read import has_folder_above
+from ms_tune.source.files import read_source_text
+from ms_tune.source.shell.read import find_above, has_folder_above
 from ms_tune.source.yaml import SourceFile, is_same
 from ms_tune.units import is_number
 
@@ -106,32 +107,31 @@ def find_wrong_types(context: CheckContext) -> Iterator[Violation]:
 
 
 # Keys that the readers of ``tools.json`` require (``ConfigReader`` raises AttributeError): the first since 2.2, the
-# other since 26.0.
-_ASKED = (("memory_profile", "mem_info"), ("profile", "static_param", "analyse_flag"))
+# other since 26.0. A repository of another release around the file has its own readers.
+_ASKED = {("memory_profile", "mem_info"): "mem_profiler.py", ("profile", "static_param", "analyse_flag"): "profiler.py"}
 
 
 @of_scripts
 def find_missing_tool_settings(source: MultimodalSource) -> Iterator[Violation]:
     """Report required keys that are missing in the ``tools.json`` of a script's program."""
     found = source.file("--mm-tool")
-    if found is None or found.path.as_posix().endswith(OWN_TOOLS):
-        return  # the file of the release itself, of any release
-    for path in _missing_in(found):
-        yield violation_at(source, "--mm-tool", {"file": found.path.name, "name": dotted(path)})
+    if found is not None:
+        for path in _missing_in(found):
+            yield violation_at(source, "--mm-tool", {"file": found.path.name, "name": dotted(path)})
 
 
 def find_missing_keys(context: CheckContext) -> Iterator[Violation]:
     """Report required keys that are missing in a ``tools.json``."""
-    own = context.source.path.absolute().as_posix().endswith(OWN_TOOLS)
     for path in _missing_in(context.source) if is_tools(context.source.data) else ():
-        if not own or path[-1] != "analyse_flag":  # the release's own file may predate 26.0
-            yield Violation(path, params={"section": dotted(path[:-1]), "name": path[-1]}, at_key=True)
+        yield Violation(path, params={"section": dotted(path[:-1]), "name": path[-1]}, at_key=True)
 
 
 def _missing_in(tools: SourceFile) -> Iterator[KeyPath]:
-    for path in _ASKED:
+    own = find_above(tools.path, OWN_TOOLS)
+    for path, reader in _ASKED.items():
         section = tools.get(path[:-1])
-        if isinstance(section, dict) and path[-1] not in section:
+        is_read = own is None or path[-1] in read_source_text(own.with_name(reader))
+        if is_read and isinstance(section, dict) and path[-1] not in section:
             yield path
 
 
