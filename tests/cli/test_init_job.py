@@ -141,7 +141,7 @@ def test_plans_that_a_dryrun_refutes(
     assert (found, len(seen)) == (code, rounds)
     assert words in " ".join(out.split())
     assert file.read_text("utf-8") == seen[-1]  # never a plan that is shown and not written
-    assert shown == seen[-1:] * ("by a dryrun" not in words)
+    assert shown == seen[-1:] * ("A dryrun shows" not in words)
 
 
 def test_files_are_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
