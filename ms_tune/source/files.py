@@ -31,7 +31,7 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def read_source(file: Path) -> bytes:
-    """Return the content of a file beside a job; empty if it is too large or cannot be read."""
+    """Return the content of a file next to a job; empty if it is too large or cannot be read."""
     try:
         content = read_bytes(file, _LARGEST_SOURCE) if file.is_file() else b""
     except OSError:
