@@ -158,7 +158,11 @@ def test_a_stop_prints_the_best_plan_so_far(
     stop = lambda *_: os.kill(os.getpid(), number) if next(calls) == 0 else None  # noqa: E731 - shorter
     monkeypatch.setattr(fit_run, "_show_search", stop)
     before = signal.getsignal(signal.SIGTERM)
-    result = run_json(capsys, "--table", table, code=code)
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        result = run_json(capsys, "--table", table, code=code)
+    finally:
+        signal.signal(signal.SIGINT, inherited)
     assert (result["stopped"], result["fits"], result["optimal"]) == (True, True, False)
     assert signal.getsignal(signal.SIGTERM) is before
 

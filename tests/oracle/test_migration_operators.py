@@ -132,7 +132,9 @@ def test_every_operator_is_the_same_or_asked(target: str) -> None:
     oracle = pynative.Oracle(f"{target}.0")
     oracle.devices = 1024
     outcomes, compared = Counter[str](), 0
-    for _ in range(CASES):
+    for number in range(8 * CASES):
+        if number >= CASES and outcomes["the same, proved"]:
+            break  # with few cases none may be of this kind
         text = yaml.safe_dump(with_operators(random), sort_keys=False)
         said, operators = judged(text, random.choice(RELEASES), target, oracle)
         outcomes[said] += 1
