@@ -141,6 +141,7 @@ EXPECTED: dict[str, str] = {
     r'migrate (exit code: 2 -> 1|output: \(nothing\) -> "\{")': _FOLLOWED,
     r"lint(@[\d.]+)? findings\[MST1(66|79)\] is new: .*deepseek4_flash.*": _FOLLOWED,
     r'lint(@[\d.]+)? (failed\[\]\.message|stderr): ".*does not look like a .*" -> ".*not checked: this is a .*"': _FSDP2,
+    r'(normalize-recompute|migrate) stderr: ".*does not look like a .*" -> ".*this is a .*no layers to read"': _FSDP2,
     r"lint(@[\d.]+)? findings\[MST850\] is new: .*HCCL_OP_BASE_FFTS_MODE .*": "a documented variable is spelled alike",
 }
 
