@@ -55,7 +55,7 @@ from ms_tune.text import msg
 _Layout = tuple[LineKind, Callable[[bytes], tuple[bytes, ...]]]
 
 _FEWEST_STEPS = 3  # of a log that no known trainer wrote
-_MOST_STEPS = 100_000  # kept per file; of more, every second one
+_MOST_STEPS = 500_000  # kept per file; of more, every second one
 _MOST_RUNS = 1000
 _MOST_RANKS = 4096
 _MOST_REMARKS = 10_000
