@@ -53,7 +53,8 @@ class CheckContext:
         ``network.x`` is a field of the network as the framework's class fills it in, ``degree.x`` a parallel degree,
         ``argument.x`` the final value of a launch script's argument, ``launch.processes`` and ``launch.environment.x``
         how the program is started, ``file.option.x`` a value in a file that an option names (``file.option``: its
-        name), ``allocator.x`` an item of ``MS_ALLOC_CONF``, ``framework.release`` the release as a number, ``framework.legacy`` whether a legacy network is built,
+        name), ``allocator.x`` an item of ``MS_ALLOC_CONF``, ``framework.release`` the release as a number,
+        ``framework.legacy`` whether a legacy network is built,
         ``framework.model`` its ``model_type``, ``plan.passes`` whether the framework accepts the layers,
         ``registered.x`` the registered names of a kind, ``mindspore.x`` the values that MindSpore accepts.
         ``written.x`` is whether a key or argument is present, ``raw.x`` its value even if null; everything else is a

@@ -9,7 +9,7 @@ from importlib import import_module
 from itertools import chain
 from operator import eq, ge, gt, le, lt, ne
 
-from ms_tune.diagnostics import Category, Diagnostic, Location, Related, Severity, dotted, last_key
+from ms_tune.diagnostics import Category, Diagnostic, KeyPath, Location, Related, Severity, dotted, last_key
 from ms_tune.dialects.check_context import CheckContext, CodeSource, Violation
 from ms_tune.enums import Dialect
 from ms_tune.errors import trace_of
@@ -23,10 +23,6 @@ from ms_tune.lint.settings import TOO_MANY
 from ms_tune.lint.survey import find_oddities
 from ms_tune.source.yaml import SourceFile
 from ms_tune.text import Language, Message, Text, lookup, msg
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ms_tune.diagnostics import KeyPath
 
 _SHOWN = 60  # characters of a value in a message
 _MAX_FINDINGS = 2000  # the most findings of one check to report per file
@@ -77,8 +73,8 @@ def run_checks(checks: Iterable[Check], job: Job) -> tuple[Diagnostic, ...]:
         else:
             found += _run_check(check, read)
     for check, read in last:
-        refused = {one.path for one in found if one.severity is Severity.ERROR}
-        more = _run_check(check, read, partial(_is_refused, check, read, made, found), refused)
+        error_paths = {one.path for one in found if one.severity is Severity.ERROR}
+        more = _run_check(check, read, partial(_is_refused, check, read, made, found), error_paths)
         if check.function is None:  # rows that were harvested: a check of the place says more about it
             taken = {one.path for one in found if one.severity is not Severity.INFO}
             more = [one for one in more if one.path not in taken]
@@ -98,11 +94,11 @@ def concerns(check: Check, dialect: Dialect, version: str, profile: str | None) 
 
 
 def _run_check(
-    check: Check, job: Job, refused: Callable[..., bool] = bool, places: Container[KeyPath] = ()
+    check: Check, job: Job, refused: Callable[..., bool] = bool, error_paths: Container[KeyPath] = ()
 ) -> list[Diagnostic]:
     """Return the findings of one check; it can call ``refused`` to learn whether other checks find an error.
 
-    Its tests of settings together are left out if another check refuses one of them, at one of the ``places``.
+    Tests about one of the ``error_paths`` are left out: another check has refused that setting.
     """
     found: list[Diagnostic] = []
     try:
@@ -112,8 +108,10 @@ def _run_check(
         if check.when is not None and not is_true(evaluate(check.when, Scope(context, {}, {}))):
             return []
         tests = check.tests
-        if places:
-            tests = [one for one in tests if all(context.find_setting(at) not in places for at in one.get("at", ()))]
+        if error_paths:
+            tests = [
+                one for one in tests if all(context.find_setting(at) not in error_paths for at in one.get("at", ()))
+            ]
         violations: Iterable[Violation] = chain.from_iterable(map(partial(find_refused, context), tests))
         if check.function is not None:
             module, name = check.function

@@ -39,7 +39,7 @@ _FAILURE = (
     *("rank", "device", "path", "framework", "line", "wanted_bytes", "limit_bytes", "free_bytes", "used_bytes"),
     *("held_bytes", "available_bytes", "outside_bytes", "cause", "short_bytes", "text"),
 )
-_LIFETIMES = (*("peak_if_freed_after_last_use", "late_frees", "spike_bytes", "peak_without_spikes"),)
+_LIFETIMES = ("peak_if_freed_after_last_use", "late_frees", "spike_bytes", "peak_without_spikes")
 _FINDING = ("id", "name", "severity", "rank", "bytes", "message", "help")
 _TORCH_PEAKS = (
     *("peak_bytes", "peak_event", "requested_peak_bytes", "requested_peak_event"),

@@ -299,18 +299,8 @@ _AWAY = frozenset(
     (
         *("asnumpy", "numpy", "item", "tolist", "size", "dim", "ndimension", "numel", "nelement", "stride", "shape"),
         *("is_contiguous", "is_floating_point", "is_complex", "data_ptr", "storage_offset", "storage", "split"),
-        *(
-            "chunk",
-            "unbind",
-            "has_init",
-            "init_data",
-            "backward",
-            "dtype",
-            "type",
-            "register_hook",
-            "nbytes",
-            "itemsize",
-        ),
+        *("chunk", "unbind", "has_init", "init_data", "backward", "register_hook"),
+        *("dtype", "type", "nbytes", "itemsize"),
     )
 )
 
