@@ -19,6 +19,7 @@ from ms_tune.report import memory_json, memory_text, what_if_text
 from ms_tune.report.console import Console
 from ms_tune.report.memory_export import write_blocks, write_perfetto, write_snapshot
 from ms_tune.report.memory_html import report_html
+from ms_tune.report.words import verdict_line
 from ms_tune.text import msg
 from ms_tune.units import GIB, MIB
 
@@ -84,7 +85,7 @@ def _show_report(report: MemoryReport, arguments: Namespace, console: Console) -
             extra = {"at": {"tick": parts.tick, "categories": parts.contents, **split}}
         console.write_json(memory_json.report_json(report, top) | extra)
     elif arguments.quiet:
-        memory_text.show_verdict(report, console)
+        console.write(verdict_line(report.worst.verdict, console))
     elif parts is not None:
         memory_text.show_breakdown(parts, console, top)
     elif arguments.verbose:

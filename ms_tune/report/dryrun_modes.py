@@ -9,13 +9,13 @@ from dataclasses import replace
 from ms_tune.dialects.job_parts import SettingChange
 from ms_tune.dryrun.cann_sim.environment import Backend
 from ms_tune.dryrun.command_result import CommandResult, RankResult
-from ms_tune.dryrun.compare import RealComparison
+from ms_tune.dryrun.compare import ComparedFigure, RealComparison
 from ms_tune.dryrun.launchers.job import LaunchedJob
 from ms_tune.dryrun.result import DryrunResult, StageResult, SweepResult, VariantResult
 from ms_tune.report import memory_text
 from ms_tune.report.console import Console
 from ms_tune.report.dryrun_check import job_params
-from ms_tune.report.dryrun_text import in_gib, theory_lines
+from ms_tune.report.dryrun_text import SHOWN_HOLDERS, in_gib, left_out_text, theory_lines
 from ms_tune.report.words import (
     by_name,
     evidence_lines,
@@ -29,10 +29,8 @@ from ms_tune.report.words import (
 )
 from ms_tune.source.files import near_path
 from ms_tune.text import Message, msg
-from ms_tune.verdict.outcome import Verdict
 
 _SHOWN_RANKS = 3  # without --verbose
-_SHOWN_HOLDERS = 5
 _SHOWN_PLACES = 10
 _SHOWN_CONTENTS = ("weights", "optimizer_state", "activations")
 
@@ -81,7 +79,7 @@ def _show_figures(result: CommandResult, worst: RankResult, console: Console) ->
     if worst.theory:
         console.write_section("launch.theory")
         console.write_lines(theory_lines(worst.theory, console))
-    memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, _SHOWN_HOLDERS)
+    memory_text.show_breakdown(replace(worst.reading.report.peak, layers=()), console, SHOWN_HOLDERS)
     kind = "stand-in" if result.backend is Backend.STAND_IN else "cann"
     console.write_section(f"dryrun.show.worth.{kind}", level=result.level)
     console.write(f"  - {console.text('dryrun.not-included.workspace')}")
@@ -125,59 +123,53 @@ def _show_doubtful(result: CommandResult, console: Console) -> None:
 
 
 def _show_ranks(result: CommandResult, console: Console, *, verbose: bool) -> None:
-    launched = ["job", "stage"] if any(rank.job is not None for rank in result.ranks) else []
-    derived = any(rank.extrapolation is not None for rank in result.ranks)
-    layered = ["layers"] if derived else []
-    process, contents = (["process"], _SHOWN_CONTENTS) if verbose else ([], ())
-    columns = [*launched, "rank", *process, *layered, *contents, "peak", "footprint", "limit", "verdict"]
-    rows = []
+    launched = ("job", "stage") if any(rank.job is not None for rank in result.ranks) else ()
+    layered = ("layers",) if any(rank.extrapolation is not None for rank in result.ranks) else ()
+    process, contents = (("process",), _SHOWN_CONTENTS) if verbose else ((), ())
+    columns = (*launched, "rank", *process, *layered, *contents, "peak", "footprint", "limit", "verdict")
     ordered = sorted(result.ranks, key=lambda one: -one.judged_bytes)
     shown = ordered if verbose else ordered[:_SHOWN_RANKS]
-    for rank in shown:
-        sizes = by_name(rank.contents)
-        amounts = [sizes.get(name, 0) for name in contents]
-        limit = rank.verdict.limit
-        amounts += [rank.judged_bytes, rank.footprint_bytes, limit.bytes if limit else 0]
-        names = [number_or_dash(rank.rank), str(rank.process.pid) if rank.process else "–"][: 1 + len(process)]
-        where = [number_or_dash(rank.job), number_or_dash(rank.stage)]
-        layers = [_layers_text(rank)] if derived else []
-        rows.append(
-            [*where[: len(launched)], *names, *layers, *map(in_gib, amounts), verdict_word(rank.verdict, console)]
-        )
-    left_out = (
-        console.text("stages.left-out", shown=len(shown), count=len(ordered)) if len(shown) < len(ordered) else ""
-    )
-    console.write_text("stages.command.ranks", rest=left_out)
-    show_table(console, columns, rows, "stages")
+    console.write_text("stages.command.ranks", rest=left_out_text(len(shown), len(ordered), console))
+    cells = [_rank_cells(rank, console) for rank in shown]
+    show_table(console, columns, [[row[name] for name in columns] for row in cells], "stages")
 
 
-def _layers_text(rank: RankResult) -> str:
+def _rank_cells(rank: RankResult, console: Console) -> dict[str, str]:
+    sizes, limit, layers = by_name(rank.contents), rank.verdict.limit, number_or_dash(rank.layers)
     if rank.extrapolation is not None:
-        return f"{', '.join(map(str, rank.extrapolation.from_layers))} → {rank.extrapolation.layers}"
-    return number_or_dash(rank.layers)
-
-
-_RANK_COLUMNS = ("rank", "simulated", "real", "difference", "share", "simulated_footprint", "real_footprint")
+        layers = f"{', '.join(map(str, rank.extrapolation.from_layers))} → {rank.extrapolation.layers}"
+    return {
+        "job": number_or_dash(rank.job),
+        "stage": number_or_dash(rank.stage),
+        "rank": number_or_dash(rank.rank),
+        "process": str(rank.process.pid) if rank.process else "–",
+        "layers": layers,
+        **{name: in_gib(sizes.get(name, 0)) for name in _SHOWN_CONTENTS},
+        "peak": in_gib(rank.judged_bytes),
+        "footprint": in_gib(rank.footprint_bytes),
+        "limit": in_gib(limit.bytes if limit else 0),
+        "verdict": verdict_word(rank.verdict, console),
+    }
 
 
 def show_real(comparison: RealComparison, console: Console, *, quiet: bool = False) -> None:
     """Show both verdicts, a row per rank, then the figures of the rank with the highest real peak and their differences."""
     worst = max(comparison.pairs, key=lambda pair: pair.real.peak_bytes)
-    _show_verdicts((worst.simulated.verdict, worst.real_verdict), console)
+    for side, verdict in (("simulated", worst.simulated.verdict), ("real", worst.real_verdict)):
+        console.write(console.labelled(console.text(f"stages.column.{side}"), verdict_sentence(verdict, console)))
     if quiet:
         return
     names = {"simulated": near_path(comparison.simulated), "real": near_path(comparison.real)}
     console.write_text("stages.compare.title", **names)
     rows = []
     for pair in comparison.pairs:
-        peaks, footprints = ((figure.simulated, figure.real) for figure in pair.figures[:2])
-        rows.append(_rank_row(pair.rank, peaks, footprints))
-    show_table(console, _RANK_COLUMNS, rows, "stages")
+        peak, footprint = pair.figures[:2]
+        share = f"{peak.simulated / peak.real:.1%}" if peak.simulated is not None and peak.real else "–"
+        rows.append([number_or_dash(pair.rank), *_size_cells(peak), share, *_size_cells(footprint)[:2]])
+    columns = ["rank", "simulated", "real", "difference", "share", "simulated_footprint", "real_footprint"]
+    show_table(console, columns, rows, "stages")
     console.write_section("stages.log.figures", rank=number_or_dash(worst.rank))
-    rows = [
-        [console.text(f"stages.log.figure.{figure.name}"), *_size_cells(figure.simulated, figure.real)]
-        for figure in worst.figures
-    ]
+    rows = [[console.text(f"stages.log.figure.{one.name}"), *_size_cells(one)] for one in worst.figures]
     show_table(console, ["figure", "simulated", "real", "difference"], rows, "stages")
     console.write("")
     console.write_lines(worst.notes, "- ")
@@ -186,26 +178,9 @@ def show_real(comparison: RealComparison, console: Console, *, quiet: bool = Fal
             console.write_text(f"stages.compare.only.{side}", ranks=", ".join(map(number_or_dash, missing)))
 
 
-def _rank_row(
-    rank: int | None, peaks: tuple[int | None, int | None], footprints: tuple[int | None, int | None]
-) -> list[str]:
-    simulated, real = peaks
-    share = f"{simulated / real:.1%}" if simulated is not None and real else "–"
-    return [number_or_dash(rank), *_size_cells(simulated, real), share, *map(_size_or_dash, footprints)]
-
-
-def _size_cells(simulated: int | None, real: int | None) -> list[str]:
-    apart = "–" if simulated is None or real is None else signed_text(simulated - real)
-    return [_size_or_dash(simulated), _size_or_dash(real), apart]
-
-
-def _size_or_dash(amount: int | None) -> str:
-    return "–" if amount is None else in_gib(amount)
-
-
-def _show_verdicts(verdicts: tuple[Verdict, Verdict], console: Console) -> None:
-    for side, verdict in zip(("simulated", "real"), verdicts, strict=True):
-        console.write(console.labelled(console.text(f"stages.column.{side}"), verdict_sentence(verdict, console)))
+def _size_cells(figure: ComparedFigure) -> list[str]:
+    both = ("–" if amount is None else in_gib(amount) for amount in (figure.simulated, figure.real))
+    return [*both, "–" if figure.difference is None else signed_text(figure.difference)]
 
 
 def show_variants(

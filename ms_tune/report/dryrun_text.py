@@ -25,7 +25,7 @@ from ms_tune.verdict.outcome import Fit
 
 _SHOWN_STAGES = 2  # without --verbose
 _SHOWN_CHANGES = 12
-_SHOWN_HOLDERS = 5
+SHOWN_HOLDERS = 5
 
 
 def show_dryrun(result: DryrunResult, console: Console, *, verbose: bool = False, quiet: bool = False) -> None:
@@ -66,9 +66,11 @@ def _show_evidence(result: DryrunResult, console: Console) -> None:
     backend = console.text(f"dryrun.show.backend.{result.backend.value}", level=result.level)
     console.write(f"  - {backend}")
     if result.stages:
-        _show_saving(result.worst, console)
-    if result.stages:
-        _show_traced(result.worst, console)
+        stage = result.worst
+        if stage.layer_activations and stage.run.recomputes:
+            saved = size_text(stage.layer_activations)
+            console.write_section("dryrun.show.saving", stage=stage.run.stage, size=saved)
+        _show_traced(stage, console)
     console.write("")
     _show_changes(result, console)
     _show_worth(result, console)
@@ -92,7 +94,7 @@ def _show_traced(stage: StageResult, console: Console) -> None:
     peak, own = stage.reading.report.peak, console.text("dryrun.show.own-place")
     holders = tuple(replace(one, where=own if "ms_tune/" in one.where else one.where) for one in peak.holders)
     parts = replace(peak, layers=(), holders=holders)
-    memory_text.show_breakdown(parts, console, _SHOWN_HOLDERS)
+    memory_text.show_breakdown(parts, console, SHOWN_HOLDERS)
 
 
 def _show_theory(stage: StageResult, console: Console) -> None:
@@ -111,13 +113,6 @@ def theory_lines(pairs: Iterable[TheoryCheck], console: Console) -> Iterator[str
         difference = "–" if pair.difference is None else f"{pair.difference:+.3%}"
         note = console.text("dryrun.show.by-theory", size=size_text(pair.expected), difference=difference)
         yield f"  {label}{size_text(pair.measured):>12}   {note}"
-
-
-def _show_saving(stage: StageResult, console: Console) -> None:
-    layer = stage.layer_activations
-    if not layer or not stage.run.recomputes:
-        return
-    console.write_section("dryrun.show.saving", stage=stage.run.stage, size=size_text(layer))
 
 
 def _show_changes(result: DryrunResult, console: Console) -> None:
@@ -167,14 +162,18 @@ def show_stages(result: DryrunResult, console: Console, *, verbose: bool) -> Non
         result.stages, key=lambda stage: (-stage.verdict.severity, -stage.judged_bytes, stage.run.stage, stage.run.rank)
     )
     shown = ordered if verbose else ordered[:_SHOWN_STAGES]
-    left_out = (
-        console.text("stages.left-out", shown=len(shown), count=len(ordered)) if len(shown) < len(ordered) else ""
-    )
+    left_out = left_out_text(len(shown), len(ordered), console)
     console.write_text("stages.title", source=_stage_source(result, console), rest=left_out)
     parts = ("rank", "layers", *_SHOWN_CONTENTS, "other") if verbose else ("layers",)
     columns = ["stage", *parts, "peak", "footprint", "verdict"]
-    show_table(console, columns, [_stage_row(stage, console, verbose=verbose) for stage in shown], "stages")
+    cells = [_stage_cells(stage, console) for stage in shown]
+    show_table(console, columns, [[row[name] for name in columns] for row in cells], "stages")
     console.write_lines(_stage_remarks(result, console) if verbose else ())
+
+
+def left_out_text(shown: int, count: int, console: Console) -> str:
+    """Return how many rows a table shows; empty if it shows all."""
+    return console.text("stages.left-out", shown=shown, count=count) if shown < count else ""
 
 
 def _stage_source(result: DryrunResult, console: Console) -> str:
@@ -198,29 +197,22 @@ def _stage_remarks(result: DryrunResult, console: Console) -> Iterator[str]:
         yield console.text("stages.imbalance", size=gap, **params)
 
 
-def _stage_row(stage: StageResult, console: Console, *, verbose: bool) -> list[str]:
-    sizes = by_name(stage.contents)
-    shown = [sizes.pop(name, 0) for name in _SHOWN_CONTENTS]
-    parts = [in_gib(amount) if stage.contents else "–" for amount in (*shown, sum(sizes.values()))]
-    need = stage.verdict.need
-    return [
-        str(stage.run.stage),
-        *([str(stage.run.rank)] if verbose else []),
-        _layer_counts(stage),
-        *(parts if verbose else []),
-        in_gib(stage.judged_bytes),
-        in_gib(need.footprint_bytes if need else stage.reading.footprint_bytes),
-        verdict_word(stage.verdict, console),
-    ]
+def _stage_cells(stage: StageResult, console: Console) -> dict[str, str]:
+    sizes, need, layers = by_name(stage.contents), stage.verdict.need, str(stage.layers)
+    parts = {name: sizes.pop(name, 0) for name in _SHOWN_CONTENTS} | {"other": sum(sizes.values())}
+    if stage.full_layers not in (None, stage.layers):  # fewer than the config gives the stage
+        layers = f"{stage.layers}/{stage.full_layers}"
+    return {
+        "stage": str(stage.run.stage),
+        "rank": str(stage.run.rank),
+        "layers": layers,
+        **{name: in_gib(amount) if stage.contents else "–" for name, amount in parts.items()},
+        "peak": in_gib(stage.judged_bytes),
+        "footprint": in_gib(need.footprint_bytes if need else stage.reading.footprint_bytes),
+        "verdict": verdict_word(stage.verdict, console),
+    }
 
 
 def in_gib(amount: int) -> str:
     """Return bytes in GiB without the unit, for a column whose title has it."""
     return f"{amount / GIB:,.2f}"
-
-
-def _layer_counts(stage: StageResult) -> str:
-    # The layers of the row; if fewer, also the number that the config gives the stage.
-    if stage.full_layers is None or stage.full_layers == stage.layers:
-        return str(stage.layers)
-    return f"{stage.layers}/{stage.full_layers}"

@@ -39,13 +39,7 @@ _FAILURE = (
     *("rank", "device", "path", "framework", "line", "wanted_bytes", "limit_bytes", "free_bytes", "used_bytes"),
     *("held_bytes", "available_bytes", "outside_bytes", "cause", "short_bytes", "text"),
 )
-_LIFETIMES = ("peak_if_freed_after_last_use", "late_frees", "spike_bytes", "peak_without_spikes")
 _FINDING = ("id", "name", "severity", "rank", "bytes", "message", "help")
-_TORCH_PEAKS = (
-    *("peak_bytes", "peak_event", "requested_peak_bytes", "requested_peak_event"),
-    *("reserved_peak_bytes", "reserved_peak_event"),
-)
-_CAUSE = ("event", "taken_bytes", "wanted_bytes", "free_bytes", "largest_free_bytes", "fragments")
 
 
 def report_json(report: MemoryReport, top: int) -> dict[str, object]:
@@ -90,7 +84,7 @@ def rank_json(rank: RankReport) -> dict[str, object]:
         "joined_rows": joined.joined_rows if joined else 0,
         "joinable_rows": joined.joinable_rows if joined else 0,
         "categories_at_peak": rank.peak.contents,
-        **record_json(lives, *_LIFETIMES),
+        **record_json(lives, "peak_if_freed_after_last_use", "late_frees", "spike_bytes", "peak_without_spikes"),
         "growth": [
             record_json(each, "operator", "where", "category", "bytes_per_step") | {"stack": _stack_json(each.stack)}
             for each in lives.growth
@@ -339,7 +333,8 @@ def snapshot_json(
         "events": len(report.device.events),
         "unknown_actions": report.device.events.unknown,
         "timed": report.snapshot.timed,
-        **record_json(report, *_TORCH_PEAKS, "event", "cached_bytes", "step_ends"),
+        **record_json(report, "peak_bytes", "peak_event", "requested_peak_bytes", "requested_peak_event"),
+        **record_json(report, "reserved_peak_bytes", "reserved_peak_event", "event", "cached_bytes", "step_ends"),
         "contents": [
             _line_json(each, "before_recording", "bytes", "count") | {"category": each.category or None}
             for each in report.contents
@@ -353,7 +348,10 @@ def snapshot_json(
         "growths": len(report.causes),
         "growths_by_fragments": len(fragments),
         "growths_by_fragments_bytes": sum(cause.taken_bytes for cause in fragments),
-        "largest_growths": [record_json(cause, *_CAUSE) for cause in largest[:top]],
+        "largest_growths": [
+            record_json(cause, "event", "taken_bytes", "wanted_bytes", "free_bytes", "largest_free_bytes", "fragments")
+            for cause in largest[:top]
+        ],
         "out_of_memory": report.shortages[:top],
         "ranks": [
             record_json(one, "rank", "path", "peak_bytes", "reserved_peak_bytes", "is_exact")

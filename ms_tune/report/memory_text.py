@@ -22,6 +22,7 @@ from ms_tune.report.words import (
     show_table,
     signed_text,
     size_text,
+    verdict_line,
     verdict_lines,
     verdict_word,
     write_figure,
@@ -35,15 +36,10 @@ _PARTS, _SHORT, _REMEDIES = 3, 5, 3  # categories, holders and remedies on the s
 _SCREEN, _HEADINGS, _FEWEST = 20, 3, 3  # its lines, those of headings besides the remedies', and the fewest holders
 
 
-def show_verdict(report: MemoryReport, console: Console) -> None:
-    """Show the verdict line alone."""
-    console.write(next(verdict_lines(report.worst.verdict, console)))
-
-
 def show_summary(report: MemoryReport, console: Console, top: int | None) -> None:
     """Show the verdict, the peak, its largest parts, and suggestions, in a screen of 20 lines."""
     rank = report.worst
-    before = [next(verdict_lines(rank.verdict, console)), *_trace_lines(rank, len(report.ranks), console)]
+    before = [verdict_line(rank.verdict, console), *_trace_lines(rank, len(report.ranks), console)]
     if len(rank.table):
         before += _peak_lines(rank, console)
         title = _remedies_title(rank, console)
@@ -263,24 +259,22 @@ def _show_contents(parts: PeakBreakdown, console: Console) -> None:
 
 
 def _show_holders(parts: PeakBreakdown, console: Console, top: int) -> None:
-    with_tensors = any(holder.tensor for holder in parts.holders[:top])
-    columns = ["size", "count", "content", "operator", *(["tensor"] if with_tensors else []), "where"]
-    rows = []
-    for holder in parts.holders[:top]:
-        what = console.text(f"memory.content.{holder.category.value}")
-        tensor = [holder.tensor] if with_tensors else []
-        rows.append(
-            [
-                size_text(holder.bytes),
-                str(holder.count),
-                what,
-                holder.operator or "–",
-                *tensor,
-                shorten_location(holder.where),
-            ]
-        )
+    cells = [
+        {
+            "size": size_text(holder.bytes),
+            "count": str(holder.count),
+            "content": console.text(f"memory.content.{holder.category.value}"),
+            "operator": holder.operator or "–",
+            "tensor": holder.tensor,
+            "where": shorten_location(holder.where),
+        }
+        for holder in parts.holders[:top]
+    ]
     console.write_section("memory.show.largest")
-    show_table(console, columns, rows)
+    columns = ["size", "count", "content", "operator", "tensor", "where"]
+    if not any(row["tensor"] for row in cells):
+        columns.remove("tensor")
+    show_table(console, columns, [[row[name] for name in columns] for row in cells])
     rest = parts.holders[top:]
     if rest:
         more = size_text(sum(holder.bytes for holder in rest))

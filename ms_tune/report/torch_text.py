@@ -34,7 +34,7 @@ def show_report(
     console.write_text("snapshot.show.device", device=device, events=f"{len(report.device.events):,}")
     if len(others) > 1:
         console.write_text("snapshot.show.devices", devices=", ".join(others))
-    show_replay(report, console)
+    console.write_lines(proof_lines(report))
     for remedy in remedies[:top]:
         sizes = {"freed": size_text(remedy.bytes_freed), "after": size_text(remedy.peak_after_bytes)}
         name = f"snapshot.show.remedy.{'held' if remedy.of == 'reserved' else 'used'}"
@@ -106,11 +106,6 @@ def moment_text(report: TorchReport, event: int | None) -> Message:
     if event is not None and event >= 0:
         return msg("snapshot.show.at-event", event=event)
     return msg("snapshot.show.at-start" if len(report.device.events) else "snapshot.show.at-snapshot")
-
-
-def show_replay(report: TorchReport, console: Console) -> None:
-    """Show whether the figures are proved."""
-    console.write_lines(proof_lines(report))
 
 
 def proof_lines(report: TorchReport) -> list[Message]:
@@ -254,7 +249,7 @@ def show_comparison(
         if top is None:
             show_peak(report, console)
             continue
-        show_replay(report, console)
+        console.write_lines(proof_lines(report))
         _show_figures(report, console)
         console.write("")
     if top is None:
