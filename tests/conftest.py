@@ -55,6 +55,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shorten the names of cases: xdist sends and prints all of them, and hostile texts have up to four million characters."""
+    return f"{val[:80]!r}, {len(val)} long" if isinstance(val, (str, bytes)) and len(val) > 200 else None
+
+
 def _leave_out(items: list[pytest.Item]) -> None:
     """Skip what is left to ``MS_TUNE_TEST_MORE=1``: tests marked ``more``, and the cases that ``drawn`` does not draw.
 

@@ -17,7 +17,6 @@ from ms_tune.lint.settings import BUILTIN_RULES, ProjectSettings
 from ms_tune.report.rule import MARK, PAGES, reference
 
 RULES = all_rules()
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(autouse=True)

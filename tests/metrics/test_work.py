@@ -112,14 +112,13 @@ class TestWork:
 
 
 class TestBubble:
-    @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 2), (4, 8), (8, 64), (8, 3)])
-    def test_of_1f1b(self, stages: int, micro_batches: int) -> None:
-        found = compute_bubble_share(Schedule.ONE_FORWARD_ONE_BACKWARD, [[3] * stages], micro_batches)
-        assert found == pytest.approx((stages - 1) / (micro_batches + stages - 1))
-
-    @pytest.mark.parametrize(("stages", "chunks", "micro_batches"), [(4, 2, 8), (4, 3, 16), (8, 2, 32)])
-    def test_of_megatrons_interleaved_schedule(self, stages: int, chunks: int, micro_batches: int) -> None:
-        found = compute_bubble_share(Schedule.INTERLEAVED_FULL_WARM_UP, [[1] * stages] * chunks, micro_batches)
+    @pytest.mark.parametrize(
+        ("stages", "chunks", "micro_batches"),
+        [(2, 1, 2), (4, 1, 8), (8, 1, 64), (8, 1, 3), (4, 2, 8), (4, 3, 16), (8, 2, 32)],
+    )
+    def test_of_1f1b_and_of_megatrons_interleaved_schedule(self, stages: int, chunks: int, micro_batches: int) -> None:
+        schedule = Schedule.ONE_FORWARD_ONE_BACKWARD if chunks == 1 else Schedule.INTERLEAVED_FULL_WARM_UP
+        found = compute_bubble_share(schedule, [[3] * stages] * chunks, micro_batches)
         assert found == pytest.approx((stages - 1) / (chunks * micro_batches + stages - 1))
 
     def test_uneven_stages_wait_longer(self) -> None:

@@ -225,26 +225,27 @@ def test_the_largest_block_that_is_split(expected: object, kept: int | None, tmp
     assert read_torch_snapshot(written(content, tmp_path)).max_split == kept
 
 
-@pytest.mark.parametrize(("address", "fits"), [(5119, False), (5120, True), (5121, True)])
-def test_blocks_lie_after_each_other(address: int, fits: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a column
-    blocks = [{"address": at, "size": 1024, "state": "inactive"} for at in (4096, address)]
-    path = written({"segments": [segment(blocks=blocks)]}, tmp_path)
-    if fits:
-        (held,) = read_torch_snapshot(path).devices[0].segments
-        assert [block.address for block in held.blocks] == [4096, address]
-    else:
-        with pytest.raises(TraceError, match="blocks: address"):
-            read_torch_snapshot(path)
-
-
 @pytest.mark.parametrize(
-    ("address", "size", "fits"), [(4095, 512, False), (4096, 2 * MIB, True), (4097, 2 * MIB, False)]
+    ("blocks", "fit"),
+    [
+        ([(4096, 1024), (5119, 1024)], False),
+        ([(4096, 1024), (5120, 1024)], True),
+        ([(4096, 1024), (5121, 1024)], True),
+        ([(4095, 512)], False),
+        ([(4096, 2 * MIB)], True),
+        ([(4097, 2 * MIB)], False),
+    ],
 )
-def test_blocks_lie_in_their_segment(address: int, size: int, fits: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    blocks = [{"address": address, "size": size, "state": "inactive"}]
-    path = written({"segments": [segment(blocks=blocks)]}, tmp_path)
-    if fits:
-        assert read_torch_snapshot(path).devices[0].segments[0].blocks[0].size == size
+def test_blocks_lie_in_their_segment_one_after_the_other(
+    blocks: list[tuple[int, int]],
+    fit: bool,  # noqa: FBT001 - a column
+    tmp_path: Path,
+) -> None:
+    content = [{"address": address, "size": size, "state": "inactive"} for address, size in blocks]
+    path = written({"segments": [segment(blocks=content)]}, tmp_path)
+    if fit:
+        (held,) = read_torch_snapshot(path).devices[0].segments
+        assert [(block.address, block.size) for block in held.blocks] == blocks
     else:
         with pytest.raises(TraceError, match="blocks: address"):
             read_torch_snapshot(path)

@@ -21,7 +21,6 @@ from ms_tune.verdict.run_record import RankRecord, RunRecord, StageRun, from_jso
 
 LIMIT = limit_of(device_of())  # 58,166 MiB, 3,889 MiB outside it
 NOTHING = UntracedNeeds(simulated=False)
-GAP = 454 * MIB
 
 
 def judged(peak: int, footprint: int, outside: UntracedNeeds = NOTHING, limit: Limit = LIMIT) -> Verdict:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from itertools import permutations
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -30,24 +30,13 @@ pytestmark = pytest.mark.skipif(BASH is None, reason="bash is not installed")
 FORMS = yaml.safe_load((Path(__file__).parents[2] / "data" / "launch_forms.yaml").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("script", FORMS["known"])
+def forms(kind: str, longer: str) -> list[Any]:
+    """Return the scripts of a kind, and longer ones, which are slow."""
+    return [*(f"{one}\n" for one in FORMS[kind]), *(pytest.param(one, marks=pytest.mark.slow) for one in FORMS[longer])]
+
+
+@pytest.mark.parametrize("script", forms("known", "scripts"))
 def test_what_follows_from_the_script_is_known(script: str, tmp_path: Path) -> None:
-    assert differences(script + "\n", tmp_path) == []
-    started = [one for several in read(script + "\n").values() for one in several]
-    assert started
-    assert [one for one in started if one.conditional] == []
-    assert [word.text for one in started for word in one.words if word.text is None] == []
-
-
-@pytest.mark.parametrize("script", FORMS["unknown"])
-def test_what_does_not_is_said_to_be_unknown(script: str, tmp_path: Path) -> None:
-    assert differences(script + "\n", tmp_path) == []
-    assert is_unknown(script + "\n")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", FORMS["scripts"])
-def test_all_of_it_is_known(script: str, tmp_path: Path) -> None:
     assert differences(script, tmp_path) == []
     started = [one for several in read(script).values() for one in several]
     assert started
@@ -55,9 +44,8 @@ def test_all_of_it_is_known(script: str, tmp_path: Path) -> None:
     assert [one for one in started if any(word.text is None for word in one.words)] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("script", FORMS["not_followed"])
-def test_what_is_not_followed_is_said_to_be_unknown(script: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", forms("unknown", "not_followed"))
+def test_what_does_not_is_said_to_be_unknown(script: str, tmp_path: Path) -> None:
     assert differences(script, tmp_path) == []
     assert is_unknown(script)
 
