@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from ms_tune.planning.layouts import DIMENSIONS, Layout
 from ms_tune.report.check import overviews_json, write_overviews
 from ms_tune.report.console import Console, usage_hint
 from ms_tune.source.atomic_write import write_atomically
+from ms_tune.source.files import diff_lines
 from ms_tune.source.yaml import read_text
 from ms_tune.text import Language, Message, msg
 from ms_tune.units import short_gib
@@ -195,7 +195,7 @@ def _missing_margin(found: NewJob, screen: Overview, arguments: Namespace) -> fl
 def _show_diff(found: NewJob, console: Console) -> None:
     for file, text in found.files.items():
         old = read_text(file) if file.is_file() else ""
-        for line in difflib.unified_diff(old.splitlines(), text.splitlines(), str(file), str(file), lineterm=""):
+        for line in diff_lines(old, text, str(file), str(file)):
             console.write_raw(line)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import difflib
 import os
 import re
 import tempfile
@@ -19,6 +18,7 @@ from ms_tune.dryrun.stored_runs import MANIFEST, RUNS, STAMP, mark_in_use
 from ms_tune.encode import SCHEMA_VERSION, json_text
 from ms_tune.errors import RunError, UsageError, reason_of
 from ms_tune.native import cache_root
+from ms_tune.source.files import diff_lines
 from ms_tune.text import msg
 from ms_tune.verdict.run_record import FILE, RunRecord, to_json
 from ms_tune.version import __version__
@@ -118,16 +118,9 @@ def write_config(folder: Path, config: LoadedConfig, run: PreparedRun) -> None:
     """Write the user's original config, the changes for the run, and the difference in the format of ``diff -u``."""
     changes = [{"key": change.key, "before": change.before, "after": change.after} for change in run.changes]
     run_text = changed_text(config.source, [(change.key, change.after) for change in run.changes])
-    difference = unified_diff(config.original.text, run_text, "config.yaml")
+    difference = diff_lines(config.original.text, run_text, "a/config.yaml", "b/config.yaml")
     with _write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.yaml").write_text(config.original.text, encoding="utf-8")
-        (folder / "config.diff").write_text(difference, encoding="utf-8")
+        (folder / "config.diff").write_text("".join(f"{line}\n" for line in difference), encoding="utf-8")
         write_json(folder / "changes.json", {SCHEMA_VERSION: 1, "changes": changes})
-
-
-def unified_diff(before: str, after: str, name: str) -> str:
-    """Return the difference of two texts in the format of ``diff -u``; empty if they are equal."""
-    texts = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    lines = difflib.unified_diff(*texts, f"a/{name}", f"b/{name}")
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)

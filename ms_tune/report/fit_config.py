@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 
 from ms_tune.fit.predict import Cluster, Prediction
@@ -14,6 +13,7 @@ from ms_tune.report import fit_text
 from ms_tune.report.console import Console
 from ms_tune.report.fit_text import FitPage
 from ms_tune.report.fit_text import show_report as show_plan
+from ms_tune.source.files import diff_lines
 from ms_tune.text import Message, msg
 from ms_tune.units import GIB, gib, mib
 
@@ -60,9 +60,7 @@ def _change_text(found: ConfigFit, console: Console) -> str:
 def diff_of_plan(found: ConfigFit) -> str:
     """Return the plan's changes to the config as a unified diff."""
     name = found.source.path.name
-    before, after = found.source.text.splitlines(keepends=True), found.text.splitlines(keepends=True)
-    lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    return "".join(f"{line}\n" for line in diff_lines(found.source.text, found.text, f"a/{name}", f"b/{name}"))
 
 
 def _assumption_lines(found: ConfigFit) -> Iterator[Message]:

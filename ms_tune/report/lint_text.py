@@ -12,6 +12,7 @@ from ms_tune.lint.result import FileReport, LintReport, LintSummary
 from ms_tune.lint.settings import ProjectSettings
 from ms_tune.records import Record
 from ms_tune.report.console import SEVERITY_COLOURS, Console, shown_path
+from ms_tune.source.files import diff_lines
 from ms_tune.text import Language
 
 _WIDTH = 160  # longer lines are shortened
@@ -239,22 +240,8 @@ def write_diff(report: LintReport, console: Console) -> int:
     for file in report.files:
         if file.original is not None:
             changed += 1
-            for line in _diff_lines(file.original, file.text, shown_path(file.path)):
+            name = shown_path(file.path)
+            for line in diff_lines(file.original, file.text, f"a/{name}", f"b/{name}"):
                 console.write_raw(console.paint(line, _DIFF_COLOURS[line[0]]) if line[:1] in _DIFF_COLOURS else line)
     console.note(console.text("lint.diff", count=report.summary.fixed, files=changed))
     return changed
-
-
-def _diff_lines(old: str, new: str, name: str) -> Iterator[str]:
-    from difflib import unified_diff  # noqa: PLC0415 - start-up time
-
-    for line in unified_diff(_patch_lines(old), _patch_lines(new), f"a/{name}", f"b/{name}"):
-        yield line.removesuffix("\n")
-        if not line.endswith("\n"):
-            yield "\\ No newline at end of file"
-
-
-def _patch_lines(text: str) -> list[str]:
-    # Line ends as in `patch`: a carriage return is part of its line.
-    parts = text.split("\n")
-    return [f"{part}\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])

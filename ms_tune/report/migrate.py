@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from itertools import zip_longest
 from math import isfinite
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from ms_tune.encode import record_json
 from ms_tune.enums import BlockKind
 from ms_tune.report.console import Console, pad, terminal_width, text_width
+from ms_tune.source.files import diff_lines
 from ms_tune.units import MIB
 from ms_tune.workflows.migrate.result import Fate, KeyFate, Migration
 
@@ -127,8 +127,7 @@ def _shorten_value(value: object, most: int = _LONGEST) -> str:
 
 def write_diff(found: Migration, name: Path | None, console: Console) -> None:
     """Write a unified diff of the two configs."""
-    old = found.original.splitlines()
-    for line in difflib.unified_diff(old, found.text.splitlines(), str(found.path), str(name or "new"), lineterm=""):
+    for line in diff_lines(found.original, found.text, str(found.path), str(name or "new")):
         console.write_raw(line)  # unchanged, for `patch`
 
 

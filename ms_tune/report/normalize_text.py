@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from difflib import unified_diff
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 from operator import attrgetter
@@ -17,6 +16,7 @@ from ms_tune.encode import record_json
 from ms_tune.enums import RecomputeMode
 from ms_tune.report.console import SEVERITY_COLOURS, Console, pad, table_lines, terminal_width, text_width
 from ms_tune.source.edit_values import spell_value
+from ms_tune.source.files import diff_lines
 from ms_tune.source.yaml import nest_values
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 _NUMBERS = 4  # columns of numbers in the layer table
-_COLUMNS = ("stage", "chunk", "layers", "count", "effect", "select", "comm", "exclude", "swap", "overridden")
+_COLUMNS = ("stage", "chunk", "layers", "count", "kind", "effect", "select", "comm", "exclude", "swap", "overridden")
 _SHADES = "·░▒▓█"  # none, up to a third, up to two thirds, less than all, all
 _THIRDS = 3
 _ALIKE = attrgetter(
@@ -43,11 +43,8 @@ def log_text(plan: LayerPlan) -> str:
 
 def write_difference(path: Path, old: str, new: str, console: Console) -> None:
     """Print the changes that ``--write`` would make as a unified diff; nothing without changes."""
-    name = path.as_posix()
-    lines = unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), name, name)
-    shown = [line.rstrip("\r\n") for line in lines]
-    if shown:
-        console.write("\n".join(shown))
+    for line in diff_lines(old, new, path.as_posix(), path.as_posix()):
+        console.write_raw(line)
 
 
 def write_files(plan: LayerPlan, console: Console) -> None:
@@ -140,35 +137,25 @@ def _name_pattern(legend: dict[str, str], pattern: str) -> str:
 
 def layer_table(plan: LayerPlan, console: Console) -> tuple[list[str], list[list[str]]]:
     """Return heads and rows of a table of all layers, the first four columns numbers; patterns are written out."""
-    heads = [console.text(f"normalize.column.{name}") for name in _COLUMNS]
-    legend, whole = dict[str, str](), console.text("normalize.swap.layer")
-    rows = [
-        _layers_row(run, legend, console.text(f"normalize.effect.{run[0].recompute.value}"), whole)
-        for run in (list(alike) for _, alike in groupby(plan.layers, key=_ALIKE))
-    ]
-    full = {name: pattern for pattern, name in legend.items()}
-    return heads, [
-        [*row[:_NUMBERS], *(" ".join(full.get(one, one) for one in cell.split()) for cell in row[_NUMBERS:])]
-        for row in rows
-    ]
+    return _layer_rows(plan.layers, [name for name in _COLUMNS if name != "kind"], str, console)
+
+
+def _layer_rows(
+    layers: Sequence[LayerSpec], names: Sequence[str], short: Callable[[str], str], console: Console
+) -> tuple[list[str], list[list[str]]]:
+    # Heads and rows of these columns, a row for layers that are alike; ``short`` gives a pattern's name.
+    cells = [_layer_cells(list(alike), short, console) for _, alike in groupby(layers, key=_ALIKE)]
+    heads = [console.text(f"normalize.column.{name}") for name in names]
+    return heads, [[*map(row.__getitem__, names)] for row in cells]
 
 
 def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console, width: int) -> None:
     console.write(f"\n{console.text('normalize.title.layers')}")
     legend: dict[str, str] = {}
-    whole = console.text("normalize.swap.layer")
     names = [*_COLUMNS]
-    has_kinds = any(map(attrgetter("kind"), layers))
-    if has_kinds:
-        names.insert(_NUMBERS, "kind")
-    rows = []
-    for _, alike in groupby(layers, key=_ALIKE):
-        run = list(alike)
-        rows.append(_layers_row(run, legend, console.text(f"normalize.effect.{run[0].recompute.value}"), whole))
-        if has_kinds:
-            kind = run[0].kind
-            rows[-1].insert(_NUMBERS, console.text(f"normalize.kind.{kind.value}") if kind else "")
-    heads = [console.text(f"normalize.column.{name}") for name in names]
+    if not any(map(attrgetter("kind"), layers)):
+        names.remove("kind")
+    heads, rows = _layer_rows(layers, names, partial(_name_pattern, legend), console)
     console.write_lines(table_lines(heads, rows, right=range(_NUMBERS), width=width) if rows else ())
     if legend:
         _write_legend(legend, plan, console, width)
@@ -184,25 +171,26 @@ def _write_legend(legend: dict[str, str], plan: LayerPlan, console: Console, wid
         console.write_lines(textwrap.wrap(found, width - 8, break_long_words=False, break_on_hyphens=False), "        ")
 
 
-def _layers_row(run: Sequence[LayerSpec], legend: dict[str, str], effect: str, whole: str) -> list[str]:
-    first, last, name = run[0], run[-1], partial(_name_pattern, legend)
-    swaps = [(name(swap.target) if swap.target else whole, swap.prefetch) for swap in first.swap]
-    select, comm = " ".join(map(name, first.select_patterns)), " ".join(map(name, first.comm_patterns))
-    excludes = " ".join(map(name, (*first.select_excludes, *first.comm_excludes)))
+def _layer_cells(run: Sequence[LayerSpec], short: Callable[[str], str], console: Console) -> dict[str, str]:
+    first, last, whole = run[0], run[-1], console.text("normalize.swap.layer")
+    swaps = [(short(swap.target) if swap.target else whole, swap.prefetch) for swap in first.swap]
+    select, comm = " ".join(map(short, first.select_patterns)), " ".join(map(short, first.comm_patterns))
+    excludes = " ".join(map(short, (*first.select_excludes, *first.comm_excludes)))
     overridden = [*first.overridden, *[swap.target for swap in first.swap if swap.target in first.select_patterns]]
-    idle = [*map(name, overridden), *(["swap"] if first.recompute is RecomputeMode.FULL and first.swap else [])]
-    return [
-        str(first.stage),
-        str(first.chunk),
-        f"{first.layer}" if first is last else f"{first.layer}-{last.layer}",
-        str(len(run)),
-        effect,
-        select,
-        comm,
-        excludes,
-        " ".join([target if prefetch is None else f"{target}@{prefetch}" for target, prefetch in swaps]),
-        " ".join(idle),
-    ]
+    idle = [*map(short, overridden), *(["swap"] if first.recompute is RecomputeMode.FULL and first.swap else [])]
+    return {
+        "stage": str(first.stage),
+        "chunk": str(first.chunk),
+        "layers": f"{first.layer}" if first is last else f"{first.layer}-{last.layer}",
+        "count": str(len(run)),
+        "kind": console.text(f"normalize.kind.{first.kind.value}") if first.kind else "",
+        "effect": console.text(f"normalize.effect.{first.recompute.value}"),
+        "select": select,
+        "comm": comm,
+        "exclude": excludes,
+        "swap": " ".join([target if prefetch is None else f"{target}@{prefetch}" for target, prefetch in swaps]),
+        "overridden": " ".join(idle),
+    }
 
 
 def _write_problems(problems: Sequence[Diagnostic], console: Console) -> None:

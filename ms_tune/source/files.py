@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from io import StringIO
 from pathlib import Path
 from stat import S_ISCHR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from io import BufferedReader, TextIOWrapper
 
 _LARGEST_SOURCE = 1 << 20  # bytes
@@ -60,3 +62,13 @@ def near_path(path: Path) -> str:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def diff_lines(old: str, new: str, old_name: str, new_name: str) -> Iterator[str]:
+    """Yield the lines of a unified diff as ``patch`` reads them: a carriage return is part of its line."""
+    from difflib import unified_diff  # noqa: PLC0415 - start-up time
+
+    for line in unified_diff(list(StringIO(old)), list(StringIO(new)), old_name, new_name):
+        yield line.removesuffix("\n")
+        if not line.endswith("\n"):
+            yield "\\ No newline at end of file"

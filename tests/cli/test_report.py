@@ -65,6 +65,15 @@ class TestPage:
             assert part not in page
         assert "default-src 'none'" in unescape(page)
 
+    def test_an_operator_that_swaps_with_a_prefetch_is_named(self, here: Path) -> None:
+        swap = "{swap: True, layer_swap: [], op_swap: [{op_name: silu, layers: [0, 2], backward_prefetch: 1}]}"
+        sizes = "parallel_config: {pipeline_stage: 2}\nmodel: {model_config: {num_layers: 4}}"
+        (here / "a.yaml").write_text(
+            f"use_legacy: True\n{sizes}\nswap_config: {swap}\nrecompute_config: {{recompute: [0, 1]}}\n"
+        )
+        main(["report", "a.yaml"])
+        assert "silu@1" in visible((here / "report.html").read_text(encoding="utf-8"), "en")
+
     def test_a_run_has_the_figures_of_memory(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         shutil.copytree(TRACE, "run")
         assert main(["report", "run", "-o", "run.html", "--lang", "en"]) == 0

@@ -20,6 +20,7 @@ import pytest
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError, MsTuneError
 from ms_tune.source.atomic_write import PART, replacement, write_atomically, write_back
+from ms_tune.source.files import diff_lines
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
 from tests.jobs import explicit
@@ -370,3 +371,12 @@ def test_a_list_with_comments_stays_alone(listed: str) -> None:
 def test_a_tag_goes_with_the_value() -> None:
     assert "True" not in written("  recompute: !!bool True\n")
     assert "!!bool" not in written("  recompute: !!bool True\n")
+
+
+@pytest.mark.parametrize(("old", "new"), [("a: 1\r\nb: 2", "a: 1\r\nb: 3\r\n"), ("a: \u2028\x0b1\n", "a: \u2028\x0b2")])
+def test_git_applies_a_diff(tmp_path: Path, old: str, new: str) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(old.encode())
+    diff = "".join(f"{line}\n" for line in diff_lines(old, new, "a/x", "b/x"))
+    subprocess.run(["git", "apply"], input=diff.encode(), cwd=tmp_path, check=True)
+    assert file.read_bytes().decode() == new
