@@ -65,12 +65,15 @@ def width_of(stream: TextIO) -> int | None:
 
 
 def text_width(text: str) -> int:
-    """Return the columns that a text occupies; East Asian characters occupy two, colours and links none."""
+    """Return the columns that a text occupies; East Asian characters occupy two, combining marks, colours and links none."""
     if "\033" in text:
         text = re.sub(_ESCAPE, "", text)
     if text.isascii():
         return len(text)
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -11,7 +10,7 @@ from ms_tune.facts.query import Release
 from ms_tune.lint.result import FileReport, LintReport, LintSummary
 from ms_tune.lint.settings import ProjectSettings
 from ms_tune.records import Record
-from ms_tune.report.console import SEVERITY_COLOURS, Console, shown_path
+from ms_tune.report.console import SEVERITY_COLOURS, Console, shown_path, text_width
 from ms_tune.source.files import diff_lines
 from ms_tune.text import Language
 
@@ -190,9 +189,10 @@ def _frame_lines(file: FileReport, labels: list[_Label], margin: int, console: C
         if last and number > last + 1:
             lines.append(console.paint("...", "dim"))
         here = [label for label in labels if label.span.line == number]
-        text = file.line(number)
+        # Only characters that have a width and do not move the cursor.
+        text = "".join(character if character.isprintable() else " " for character in file.line(number))
         start, text = _find_window(text, min(label.span.column for label in here) - 1)
-        lines.append(f"{console.paint(f'{number:>{margin}} |', 'dim')} {_make_printable(text)}".rstrip())
+        lines.append(f"{console.paint(f'{number:>{margin}} |', 'dim')} {text}".rstrip())
         bar = console.paint(f"{'':{margin}} |", "dim")
         lines += [
             f"{bar} {_mark_lines(label, text, start, console)}"
@@ -205,10 +205,8 @@ def _frame_lines(file: FileReport, labels: list[_Label], margin: int, console: C
 def _mark_lines(label: _Label, text: str, start: int, console: Console) -> str:
     first = label.span.column - 1 - start
     end = label.span.end_column - 1 - start if label.span.end_line == label.span.line else len(text.rstrip())
-    width = max(_count_columns(text[first : max(end, first)]), 1)
-    return " " * _count_columns(text[:first]) + console.paint(
-        f"{label.mark * width} {label.text}".rstrip(), label.colour
-    )
+    width = max(text_width(text[first : max(end, first)]), 1)
+    return " " * text_width(text[:first]) + console.paint(f"{label.mark * width} {label.text}".rstrip(), label.colour)
 
 
 def _find_window(text: str, place: int) -> tuple[int, str]:
@@ -216,19 +214,6 @@ def _find_window(text: str, place: int) -> tuple[int, str]:
         return 0, text
     start = max(place - _BEFORE, 0)
     return start, text[start : start + _WIDTH]
-
-
-def _make_printable(text: str) -> str:
-    # Only characters that `_count_columns` counts correctly and that do not move the cursor.
-    return "".join(character if character.isprintable() else " " for character in text)
-
-
-def _count_columns(text: str) -> int:
-    # Terminal columns: Chinese characters take two, combining marks zero.
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )
 
 
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}

@@ -259,22 +259,19 @@ def _show_contents(parts: PeakBreakdown, console: Console) -> None:
 
 
 def _show_holders(parts: PeakBreakdown, console: Console, top: int) -> None:
-    cells = [
-        {
-            "size": size_text(holder.bytes),
-            "count": str(holder.count),
-            "content": console.text(f"memory.content.{holder.category.value}"),
-            "operator": holder.operator or "–",
-            "tensor": holder.tensor,
-            "where": shorten_location(holder.where),
-        }
+    rows = [
+        [
+            size_text(holder.bytes),
+            str(holder.count),
+            console.text(f"memory.content.{holder.category.value}"),
+            holder.operator or "–",
+            holder.tensor,
+            shorten_location(holder.where),
+        ]
         for holder in parts.holders[:top]
     ]
     console.write_section("memory.show.largest")
-    columns = ["size", "count", "content", "operator", "tensor", "where"]
-    if not any(row["tensor"] for row in cells):
-        columns.remove("tensor")
-    show_table(console, columns, [[row[name] for name in columns] for row in cells])
+    show_table(console, ["size", "count", "content", "operator", "tensor", "where"], rows)
     rest = parts.holders[top:]
     if rest:
         more = size_text(sum(holder.bytes for holder in rest))

@@ -137,25 +137,21 @@ def _name_pattern(legend: dict[str, str], pattern: str) -> str:
 
 def layer_table(plan: LayerPlan, console: Console) -> tuple[list[str], list[list[str]]]:
     """Return heads and rows of a table of all layers, the first four columns numbers; patterns are written out."""
-    return _layer_rows(plan.layers, [name for name in _COLUMNS if name != "kind"], str, console)
+    return _layer_rows(plan.layers, str, console)
 
 
 def _layer_rows(
-    layers: Sequence[LayerSpec], names: Sequence[str], short: Callable[[str], str], console: Console
+    layers: Sequence[LayerSpec], short: Callable[[str], str], console: Console
 ) -> tuple[list[str], list[list[str]]]:
-    # Heads and rows of these columns, a row for layers that are alike; ``short`` gives a pattern's name.
-    cells = [_layer_cells(list(alike), short, console) for _, alike in groupby(layers, key=_ALIKE)]
-    heads = [console.text(f"normalize.column.{name}") for name in names]
-    return heads, [[*map(row.__getitem__, names)] for row in cells]
+    # Heads and rows, a row for layers that are alike; ``short`` gives a pattern's name.
+    heads = [console.text(f"normalize.column.{name}") for name in _COLUMNS]
+    return heads, [_layers_row(list(alike), short, console) for _, alike in groupby(layers, key=_ALIKE)]
 
 
 def _write_layers(plan: LayerPlan, layers: Sequence[LayerSpec], console: Console, width: int) -> None:
     console.write(f"\n{console.text('normalize.title.layers')}")
     legend: dict[str, str] = {}
-    names = [*_COLUMNS]
-    if not any(map(attrgetter("kind"), layers)):
-        names.remove("kind")
-    heads, rows = _layer_rows(layers, names, partial(_name_pattern, legend), console)
+    heads, rows = _layer_rows(layers, partial(_name_pattern, legend), console)
     console.write_lines(table_lines(heads, rows, right=range(_NUMBERS), width=width) if rows else ())
     if legend:
         _write_legend(legend, plan, console, width)
@@ -171,26 +167,26 @@ def _write_legend(legend: dict[str, str], plan: LayerPlan, console: Console, wid
         console.write_lines(textwrap.wrap(found, width - 8, break_long_words=False, break_on_hyphens=False), "        ")
 
 
-def _layer_cells(run: Sequence[LayerSpec], short: Callable[[str], str], console: Console) -> dict[str, str]:
+def _layers_row(run: Sequence[LayerSpec], short: Callable[[str], str], console: Console) -> list[str]:
     first, last, whole = run[0], run[-1], console.text("normalize.swap.layer")
     swaps = [(short(swap.target) if swap.target else whole, swap.prefetch) for swap in first.swap]
     select, comm = " ".join(map(short, first.select_patterns)), " ".join(map(short, first.comm_patterns))
     excludes = " ".join(map(short, (*first.select_excludes, *first.comm_excludes)))
     overridden = [*first.overridden, *[swap.target for swap in first.swap if swap.target in first.select_patterns]]
     idle = [*map(short, overridden), *(["swap"] if first.recompute is RecomputeMode.FULL and first.swap else [])]
-    return {
-        "stage": str(first.stage),
-        "chunk": str(first.chunk),
-        "layers": f"{first.layer}" if first is last else f"{first.layer}-{last.layer}",
-        "count": str(len(run)),
-        "kind": console.text(f"normalize.kind.{first.kind.value}") if first.kind else "",
-        "effect": console.text(f"normalize.effect.{first.recompute.value}"),
-        "select": select,
-        "comm": comm,
-        "exclude": excludes,
-        "swap": " ".join([target if prefetch is None else f"{target}@{prefetch}" for target, prefetch in swaps]),
-        "overridden": " ".join(idle),
-    }
+    return [
+        str(first.stage),
+        str(first.chunk),
+        f"{first.layer}" if first is last else f"{first.layer}-{last.layer}",
+        str(len(run)),
+        console.text(f"normalize.kind.{first.kind.value}") if first.kind else "",
+        console.text(f"normalize.effect.{first.recompute.value}"),
+        select,
+        comm,
+        excludes,
+        " ".join([target if prefetch is None else f"{target}@{prefetch}" for target, prefetch in swaps]),
+        " ".join(idle),
+    ]
 
 
 def _write_problems(problems: Sequence[Diagnostic], console: Console) -> None:
