@@ -2,10 +2,10 @@
 
 ::
 
-    MsTuneError              a text, a hint, an exit code
+    MsTuneError              a text, a hint, a place in a file, an exit code
     ├── UsageError           the command line is wrong
     │   └── TooFewLayersError    too few layers for the chunks of a stage
-    ├── ConfigError          a config cannot be read or is impossible (with file, line, column)
+    ├── ConfigError          a config cannot be read or is impossible
     │   ├── ForeignFileError     a file has nothing to do with MindSpore
     │   ├── UnknownSizesError    nothing here states the sizes of the config's model
     │   └── DefectError          ms-tune itself failed on a file (with a stack trace)
@@ -14,7 +14,7 @@
     ├── MissingExtraError    an optional dependency is not installed
     ├── StandInBuildError    the stand-in CANN libraries could not be built
     ├── RunError             a simulated training run failed
-    └── TraceError           a tracker file cannot be read (with file and line)
+    └── TraceError           a tracker file cannot be read
         ├── NoStepsError         a log contains no training step
         └── NoTraceError         a folder contains no tracker files
 
@@ -54,26 +54,41 @@ class ExitCode(IntEnum):
 
 
 class MsTuneError(Exception):
-    """A failure that the user can understand and act on.
+    """A failure that the user can understand and act on, at a place in a file if one is at fault.
 
     Args:
         message: What is wrong.
         hint: What to do about it.
+        path: The file.
+        line: Its line, from 1.
+        column: The character in it, from 1.
     """
 
     exit_code = ExitCode.USAGE
 
-    def __init__(self, message: Message, hint: Message | None = None) -> None:
+    def __init__(
+        self,
+        message: Message,
+        hint: Message | None = None,
+        *,
+        path: Path | str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.path = path
+        self.line = line
+        self.column = column
 
     def __str__(self) -> str:
-        return render(self.message, Language.EN)
+        where, text = self.location(), render(self.message, Language.EN)
+        return f"{where}: {text}" if where else text
 
     def location(self) -> str:
         """Return the location of the fault as ``file:line:column``, or an empty string."""
-        return ""
+        return ":".join(str(part) for part in (self.path, self.line, self.column) if part is not None)
 
 
 class UsageError(MsTuneError):
@@ -104,33 +119,7 @@ class RunError(MsTuneError):
     """The simulated training run failed or left no usable result."""
 
 
-class _LocatedError(MsTuneError):
-    """An error at a place in a file. Lines and columns count from 1; columns count characters."""
-
-    def __init__(
-        self,
-        message: Message,
-        hint: Message | None = None,
-        *,
-        path: Path | str | None = None,
-        line: int | None = None,
-        column: int | None = None,
-    ) -> None:
-        super().__init__(message, hint)
-        self.path = path
-        self.line = line
-        self.column = column
-
-    def location(self) -> str:
-        parts = [str(part) for part in (self.path, self.line, self.column) if part is not None]
-        return ":".join(parts)
-
-    def __str__(self) -> str:
-        where = self.location()
-        return f"{where}: {super().__str__()}" if where else super().__str__()
-
-
-class ConfigError(_LocatedError):
+class ConfigError(MsTuneError):
     """A config cannot be read, or its content is impossible."""
 
 
@@ -149,7 +138,7 @@ class DefectError(ConfigError):
     trace = ""
 
 
-class TraceError(_LocatedError):
+class TraceError(MsTuneError):
     """A file of the memory tracker cannot be read."""
 
 

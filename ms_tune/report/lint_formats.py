@@ -54,8 +54,10 @@ def lint_json(report: LintReport, *, statistics: bool = False) -> dict[str, obje
 
 def failure_json(error: MsTuneError) -> dict[str, object]:
     """Return the error of a file that could not be checked as JSON."""
-    path = getattr(error, "path", None)
-    return {"file": None if path is None else shown_path(path), **record_json(error, "message", "hint")}
+    return {
+        "file": None if error.path is None else shown_path(Path(error.path)),
+        **record_json(error, "message", "hint"),
+    }
 
 
 def _finding_json(finding: Diagnostic, file: FileReport, settings: ProjectSettings) -> dict[str, object]:
@@ -125,10 +127,11 @@ def lint_sarif(report: LintReport, language: Language, rules: Mapping[str, RuleE
 def _sarif_failure(error: MsTuneError, language: Language) -> dict[str, object]:
     """Return the notification for a file that could not be checked or written, at the faulty line if known."""
     failure: dict[str, object] = {"level": "error", "message": {"text": render(error.message, language)}}
-    path, line = getattr(error, "path", None), getattr(error, "line", None)
-    if path is not None:
-        region = {"region": {"startLine": line}} if line else {}
-        failure["locations"] = [{"physicalLocation": {"artifactLocation": _artifact_location(Path(path)), **region}}]
+    if error.path is not None:
+        place = {"artifactLocation": _artifact_location(Path(error.path))}
+        failure["locations"] = [
+            {"physicalLocation": place | ({"region": {"startLine": error.line}} if error.line else {})}
+        ]
     return failure
 
 
@@ -227,14 +230,14 @@ def lint_gitlab(report: LintReport, language: Language) -> list[dict[str, object
         for finding, print_ in zip(file.findings, file.fingerprints(), strict=True)
     ]
     for error in report.errors:
-        name = shown_path(Path(getattr(error, "path", None) or "-"))
+        name = shown_path(Path(error.path or "-"))
         found.append(
             {
                 "description": render(error.message, language),
                 "check_name": "unreadable",
                 "fingerprint": f"{name}:unreadable",
                 "severity": "critical",
-                "location": {"path": name, "lines": {"begin": getattr(error, "line", None) or 1}},
+                "location": {"path": name, "lines": {"begin": error.line or 1}},
             }
         )
     return found
@@ -313,10 +316,9 @@ def write_github(report: LintReport, console: Console) -> None:
 
 def write_failure(error: MsTuneError, title: str, console: Console) -> None:
     """Write an annotation for a file that cannot be read, at the faulty line if known."""
-    path, line = getattr(error, "path", None), getattr(error, "line", None)
-    if path is not None:
+    if error.path is not None:
         hint = f"\n{console.say(error.hint)}" if error.hint is not None else ""
-        places = {"file": shown_path(Path(path)), "line": line or 1}
+        places = {"file": shown_path(Path(error.path)), "line": error.line or 1}
         console.write_raw(format_annotation("error", places, title, f"{console.say(error.message)}{hint}"))
 
 
