@@ -158,7 +158,9 @@ def _write_new_job(arguments: Namespace, console: Console) -> int:
         return screen.exit_code(allow_tight=arguments.allow_tight)
     _show_new_job(found, console)
     if size.dialect in CHECKED_ONLY:
-        _show_formula(found, console)
+        estimate = found.draft.estimate
+        low, high = map(short_gib, estimate.range_bytes)
+        console.write_text("init.not-simulated", low=low, high=high, usable=short_gib(estimate.limit.bytes))
     else:
         write_overviews([screen], console)
     return screen.exit_code(allow_tight=arguments.allow_tight)
@@ -230,12 +232,6 @@ def _show_new_job(found: NewJob, console: Console) -> None:
     console.write_text("init.layout", layout=draft.layout, again=again, samples=found.size.samples)
     console.write_text("init.assumptions")
     console.write_lines(found.assumed, "- ")
-
-
-def _show_formula(found: NewJob, console: Console) -> None:
-    estimate = found.draft.estimate
-    low, high = map(short_gib, estimate.range_bytes)
-    console.write_text("init.not-simulated", low=low, high=high, usable=short_gib(estimate.limit.bytes))
 
 
 def _show_refusal(found: NewJob, console: Console, *, json: bool, is_written: bool) -> None:

@@ -42,13 +42,15 @@ def show_machine(check: MachineCheck, console: Console, *, quiet: bool) -> None:
         console.write(console.labelled(console.text(f"dryrun.check.label.{name}"), value))
     if check.problem:
         console.write("")
-        console.write(
-            console.labelled(console.paint(console.text("dryrun.check.no"), "red"), console.say(check.problem))
-        )
-        if check.hint:
-            console.write(f"  {console.labelled(console.text('cli.hint'), console.say(check.hint))}")
+        _write_problem("dryrun.check.no", check.problem, check.hint, console)
     else:
         console.write(console.paint(console.text("dryrun.check.yes"), "green"))
+
+
+def _write_problem(label: str, problem: Message, hint: Message | None, console: Console) -> None:
+    console.write(console.labelled(console.paint(console.text(label), "red"), console.say(problem)))
+    if hint:
+        console.write(f"  {console.labelled(console.text('cli.hint'), console.say(hint))}")
 
 
 def machine_json(check: MachineCheck) -> dict[str, object]:
@@ -68,9 +70,7 @@ def show_script(check: ScriptCheck, console: Console, *, quiet: bool) -> None:
     if not quiet:
         _show_jobs(check, console)
     for problem, hint in check.problems:
-        console.write(console.labelled(console.paint(console.text("stack.no"), "red"), console.say(problem)))
-        if hint:
-            console.write(f"  {console.labelled(console.text('cli.hint'), console.say(hint))}")
+        _write_problem("stack.no", problem, hint, console)
     if not check.problems:
         console.write(console.paint(console.text("stack.yes"), "green"))
 

@@ -269,11 +269,9 @@ def _junit_suite(file: FileReport, console: Console) -> Iterator[str]:
     if not file.findings:
         yield f'    <testcase classname={name} name="ms-tune lint"/>'
     for finding in file.findings:
-        message = finding.sentence(console.language)
+        message, *advice = _message_lines(finding, console)
         place = f"{shown_path(file.path)}:{finding.location.line}:{finding.location.column}"
-        words = [place, message]
-        if finding.help is not None:
-            words.append(console.labelled(console.text("lint.help-label"), finding.help.say(console.language)))
+        words = [place, message, *advice]
         case = _xml_attribute(f"{finding.id} {finding.name} ({finding.location.line}:{finding.location.column})")
         yield f"    <testcase classname={name} name={case}>"
         if finding.severity is Severity.INFO:
@@ -307,11 +305,14 @@ def write_github(report: LintReport, console: Console) -> None:
         places = {"file": shown_path(file.path), "line": span.line, "endLine": span.end_line}
         if span.line == span.end_line:  # GitHub rejects columns for a range of lines
             places |= {"col": span.column, "endColumn": span.end_column}
-        title = f"{finding.id} {finding.name}"
-        message = finding.sentence(console.language)
-        if finding.help is not None:
-            message += "\n" + console.labelled(console.text("lint.help-label"), finding.help.say(console.language))
+        title, message = f"{finding.id} {finding.name}", "\n".join(_message_lines(finding, console))
         console.write_raw(format_annotation(LEVELS[finding.severity], places, title, message))
+
+
+def _message_lines(finding: Diagnostic, console: Console) -> Iterator[str]:
+    yield finding.sentence(console.language)
+    if finding.help is not None:
+        yield console.labelled(console.text("lint.help-label"), console.say(finding.help))
 
 
 def write_failure(error: MsTuneError, title: str, console: Console) -> None:

@@ -54,7 +54,9 @@ def show_what_if(report: WhatIfReport, console: Console) -> None:
                 console.write_raw("  " + console.labelled(console.text(f"allocator.place.{place}"), line))
     console.write("")
     _show_settings(report, console, report.result.outcomes)
-    _show_finding(report, console)
+    if report.finding is not None:
+        warning = f"{console.text('cli.warning')}[{report.finding.id}] {console.say(report.finding.message)}"
+        console.write(console.paint(warning, "yellow"))
     console.write("")
     _show_run(report, console)
     _show_causes(report, console)
@@ -131,13 +133,6 @@ def _setting_label(
     if outcome.name == "vmm":
         return console.text("allocator.setting.vmm")
     return console.text("allocator.setting.vmm-floor") if outcome.name == "vmm floor" else outcome.name
-
-
-def _show_finding(report: WhatIfReport, console: Console) -> None:
-    finding = report.finding
-    if finding is not None:
-        warning = f"{console.text('cli.warning')}[{finding.id}] {console.say(finding.message)}"
-        console.write(console.paint(warning, "yellow"))
 
 
 def _best_lines(report: WhatIfReport, console: Console) -> Iterator[tuple[str, Lines | None]]:
