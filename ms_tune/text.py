@@ -23,23 +23,21 @@ from ms_tune.records import Record
 _FOLDER = Path(__file__).parent / "texts"
 # Counted nouns in English texts and the verbs after them: "1 blocks match" becomes "1 block matches". The report in the
 # browser (report/templates/memory_data.js) does the same.
-_COUNTED = (
-    r"\{(\w+)\} ((?:small|equal|worst|more|safe|launch|offloaded|data-parallel|pipeline|MTP|multi-token-prediction) )?"
-    r"(allocation|argument|batch|block|byte|card|check|chunk|communicator|config|copy|count|device|difference|dryrun|entr|epoch|error|event|"
-    r"file|finding|fix|folder|gap|info|issue|iteration|layer|layout|level|line|log|micro-batch|number|page|parameter|place|plan|"
-    r"process|profile|rank|round|row|run|sample|script|stage|step|tick|time|token|value|variant|warning|NPU)(ies|es|s)\b"
-    r"( (?:are|were|have|do|match|mention|remain|tell)\b)?"
+_ADJECTIVES = " small equal worst more safe launch offloaded data-parallel pipeline MTP multi-token-prediction "
+_NOUNS = (
+    " allocation argument batch block byte card check chunk communicator config copy count device difference dryrun entry epoch error"
+    " event file finding fix folder gap info issue iteration layer layout level line log micro-batch number page parameter place plan"
+    " process profile rank round row run sample script stage step tick time token value variant warning NPU "
 )
 _VERBS = {
-    "": "",
-    " are": " is",
-    " were": " was",
-    " have": " has",
-    " do": " does",
-    " match": " matches",
-    " mention": " mentions",
-    " remain": " remains",
-    " tell": " tells",
+    "are": "is",
+    "were": "was",
+    "have": "has",
+    "do": "does",
+    "match": "matches",
+    "mention": "mentions",
+    "remain": "remains",
+    "tell": "tells",
 }
 
 
@@ -119,16 +117,23 @@ def render(message: Message, language: Language) -> str:
 
 
 def singular(template: str, values: Mapping[str, object]) -> str:
-    """Return an English text with "{count} blocks" changed to "{count} block" where the count is 1."""
-    return re.sub(_COUNTED, lambda found: _one_of(found, values), template)
+    """Return an English text with "{count} blocks match" changed to "{count} block matches" where the count is 1."""
+    return re.sub(r"\{(\w+)\}((?: [\w-]+){1,3})", lambda found: _one_of(found, values), template)
 
 
 def _one_of(found: re.Match[str], values: Mapping[str, object]) -> str:
-    """Return a counted noun of an English text, in the singular if the count is 1."""
-    name, adjective, word, ending, verb = found.groups(default="")
-    if str(values.get(name)) != "1":
+    """Return a parameter and the words after it, with noun and verb in the singular if the parameter is 1."""
+    if str(values.get(found[1])) != "1":
         return found[0]
-    return f"{{{name}}} {adjective}{word}{'y' if ending == 'ies' else ''}{_VERBS[verb]}"
+    words = found[2].split()
+    noun = 1 if f" {words[0]} " in _ADJECTIVES and len(words) > 1 else 0
+    for ending, singular_ending in (("ies", "y"), ("es", ""), ("s", "")):
+        word = words[noun].removesuffix(ending) + singular_ending
+        if words[noun].endswith(ending) and f" {word} " in _NOUNS:
+            words[noun] = word
+            words[noun + 1 : noun + 2] = [_VERBS.get(verb, verb) for verb in words[noun + 1 : noun + 2]]
+            break
+    return " ".join([f"{{{found[1]}}}", *words])
 
 
 def shorten(text: str, most: int) -> str:
