@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -218,4 +219,9 @@ def entry_point() -> None:
     prepare()
     code = main(sys.argv[1:])
     gc.freeze()  # skip the final garbage collection, which takes a tenth of the time of `lint`
+    if sys.argv[1:2] in (["lint"], ["check"]):  # hooks run these; mypy ends like this too
+        with suppress(OSError, MsTuneError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)  # freeing every object takes a twentieth of the time of `lint`
     sys.exit(code)
