@@ -131,7 +131,8 @@ def _one_of(found: re.Match[str], values: Mapping[str, object]) -> str:
         word = words[noun].removesuffix(ending) + singular_ending
         if words[noun].endswith(ending) and f" {word} " in _NOUNS:
             words[noun] = word
-            words[noun + 1 : noun + 2] = [_VERBS.get(verb, verb) for verb in words[noun + 1 : noun + 2]]
+            if words[noun + 1 :]:
+                words[noun + 1] = _VERBS.get(words[noun + 1], words[noun + 1])
             break
     return " ".join([f"{{{found[1]}}}", *words])
 

@@ -119,28 +119,24 @@ def list_model_keys() -> Mapping[str, set[str]]:
     """Return every valid key of ``model.model_config`` with the releases in which some model class has a use for it."""
     data, found = load("models"), dict[str, set[str]]()
     releases, fields = data["releases"], data["fields"]
-
-    def add(table: Mapping[str, Mapping[str, Any]], there: Sequence[str], known: Iterable[str] = ()) -> None:
-        for key in table.keys() - known:
-            having = found.setdefault(key, set())
-            value: object = REMOVED
-            for release in releases:
-                value = table[key].get(release, value)
+    aliases = {key: rules for key, rules in data["aliases"].items() if next(iter(rules.values()))[0] in fields}
+    histories = [(one, releases) for one in (aliases, data["white"], data["latent"])]
+    histories.append((fields, [one for one in releases if order(one) >= FREE]))
+    for one in data["classes"].values():
+        there: list[str] = []
+        histories += [(one["defaults"], there), (one["aliases"], there)]
+        for release in releases:
+            facts = all_at({"names": one["names"], "ignored": one["ignored"]}, release)
+            there += [release] if "names" in facts else []
+            for key in facts["ignored"] if "names" in facts else ():
+                found.setdefault(key, set()).add(release)
+    for table, there in histories:
+        for key, history in table.items():
+            having, value = found.setdefault(key, set()), REMOVED
+            for release in releases if len(having) < len(releases) else ():
+                value = history.get(release, value)
                 if value != REMOVED and release in there:
                     having.add(release)
-
-    add({key: rules for key, rules in data["aliases"].items() if next(iter(rules.values()))[0] in fields}, releases)
-    add(data["white"], releases)
-    add(data["latent"], releases)
-    add(fields, [one for one in releases if order(one) >= FREE])
-    always = {key for key, having in found.items() if len(having) == len(releases)}  # two thirds of all keys
-    for one in data["classes"].values():
-        there = [release for release in releases if at(one["names"], release) is not ABSENT]
-        add(one["defaults"], there, always)
-        add(one["aliases"], there, always)
-        for release in there:
-            for key in at(one["ignored"], release):
-                found.setdefault(key, set()).add(release)
     return found
 
 
