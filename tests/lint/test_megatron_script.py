@@ -20,7 +20,7 @@ RUN = (
     " --seq-length 4096 --max-position-embeddings 4096\n"
 )
 GROUP = 'GPT_ARGS="\n  --num-layers 8 \\\n  --hidden-size 64 \\\n  --num-attention-heads 8\n"\n'
-OWN = ("MST179", "MST180", "MST181", "MST182", "MST183", "MST184")
+OWN = ("MST179", "MST180", "MST181", "MST182", "MST183", "MST184", "MST185")
 
 
 def lint_script(text: str, path: Path = Path("pretrain_x.sh")) -> list[tuple[str, str]]:
@@ -46,6 +46,7 @@ def ids(text: str) -> list[str]:
         (GROUP + "TRAIN_ITERS=5\n", RUN.replace("--seq", "--train-iters ${TRAIN_ITER} --seq"), ["MST180"]),
         (GROUP, RUN.replace("--local_worker_num 8", "--local_worker_num 5"), ["MST183"]),
         ('source "$0"\n' + GROUP, RUN, ["MST184"]),
+        (GROUP, RUN.replace("--seq", "--seed 0 --seq"), ["MST185"]),
     ],
 )
 def test_each_of_them(before: str, run: str, expected: list[str]) -> None:
@@ -63,6 +64,7 @@ def test_each_of_them(before: str, run: str, expected: list[str]) -> None:
         ("run() {\n" + GROUP + RUN + "}\nexport HCCL_CONNECT_TIMEOUT=1\nrun\n", ""),
         (GROUP, RUN.replace("--local_worker_num 8", "--local_worker_num $HERE")),
         (GROUP, '# source "$0"\n' + RUN),
+        (GROUP, RUN.replace("--seq", "--seed 1 --seq")),
     ],
 )
 def test_what_is_right_or_unknown_is_left_alone(before: str, run: str) -> None:
