@@ -19,11 +19,14 @@ from ms_tune.dryrun.stored_runs import MANIFEST, RUNS, list_runs
 from ms_tune.errors import ExitCode, MsTuneError, UsageError
 from ms_tune.extras import need
 from ms_tune.job import load_job
+from ms_tune.job.script import ScriptJob
 from ms_tune.lint.runner import is_code
 from ms_tune.normalize.run import normalize_recompute
+from ms_tune.normalize.script import normalize_script
 from ms_tune.records import Any
 from ms_tune.report.console import Console
 from ms_tune.report.job_page import job_page
+from ms_tune.source import SCRIPTS
 from ms_tune.source.files import read_bytes
 from ms_tune.text import Language, msg
 from ms_tune.workflows.bundle import pack_run
@@ -92,6 +95,8 @@ def _find_run(file: Path) -> Path | None:
 
 def _plan_of(config: Path | None) -> LayerPlan | None:
     with contextlib.suppress(MsTuneError):  # the overview has the reason
+        if config is not None and config.suffix in SCRIPTS:
+            return next((one.plan for one in normalize_script(ScriptJob(config), supposing=True) if one.plan), None)
         return normalize_recompute(load_job(config)) if config is not None and not is_code(config) else None
     return None
 

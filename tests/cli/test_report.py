@@ -74,6 +74,14 @@ class TestPage:
         main(["report", "a.yaml"])
         assert "silu@1" in visible((here / "report.html").read_text(encoding="utf-8"), "en")
 
+    def test_a_launch_script_has_its_layers_with_their_kinds(self, here: Path) -> None:
+        sizes = "--num-layers 4 --hidden-size 64 --num-attention-heads 8 --seq-length 64 --max-position-embeddings 64"
+        experts = "--num-experts 8 --moe-layer-freq 1 --first-k-dense-replace 1"
+        (here / "a.sh").write_text(f"msrun --worker_num 8 pretrain_gpt.py --ai-framework mindspore {sizes} {experts}\n")
+        main(["report", "a.sh"])
+        words = visible((here / "report.html").read_text(encoding="utf-8"), "en")
+        assert "0 0 0 1 dense - 0 0 1-3 3 experts -" in words
+
     def test_a_run_has_the_figures_of_memory(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         shutil.copytree(TRACE, "run")
         assert main(["report", "run", "-o", "run.html", "--lang", "en"]) == 0
