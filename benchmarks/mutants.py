@@ -158,6 +158,7 @@ def main() -> None:
     drawn = mutants(CHECKOUT, chosen.rooms, chosen.count, chosen.seed)
     rooms = sorted({mutant.room for mutant in drawn})
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(chosen.jobs) as pool:
+        Path(place).chmod(0o755)  # some tests import the package as another user
         copies: Queue[Path] = Queue()
         for number in range(chosen.jobs):
             copies.put(copy_of_checkout(Path(place, str(number)), rooms))

@@ -13,6 +13,7 @@ from ms_tune.diagnostics import START, Diagnostic, Severity, whole_line
 from ms_tune.metrics.health import are_dependent, find_restarts, find_trend, has_compilation, is_restart
 from ms_tune.metrics.job import JobFacts
 from ms_tune.metrics.result import ENOUGH, Convention, Figure, MetricsRequest, Outlier, StepTimes
+from ms_tune.readers.logged_settings import LoggedSettings
 from ms_tune.readers.logged_steps import LoggedTraining, RankSteps, Remark, TrainingLog
 from ms_tune.readers.step_lines import StepForm
 from ms_tune.records import Record
@@ -153,20 +154,24 @@ def format_number(value: float | None) -> str:
     return f"{value:,.0f}" if whole else f"{value:,.6g}"
 
 
-def collect_inputs(
-    steps: RankSteps,
-    request: MetricsRequest,
-    step_seconds: float | None,
-    peak: tuple[float, Message] | None,
-    job: JobFacts | None = None,
-) -> Inputs:
+class Given(Record):
+    """What is known of the runs besides their logs."""
+
+    request: MetricsRequest
+    peak: tuple[float, Message] | None  # of a device, in TFLOP/s, with its source
+    job: JobFacts | None
+
+
+def collect_inputs(steps: RankSteps, step_seconds: float | None, settings: LoggedSettings, given: Given) -> Inputs:
     """Collect the inputs of a run's figures, preferably from the user, then from the log, then from the config.
 
-    ``step_seconds`` is the median step, ``peak`` the peak of a device in TFLOP/s, with its source.
+    ``step_seconds`` is the median step.
     """
-    log, option, config = (msg(f"metrics.source.{name}") for name in ("log", "option", "config"))
+    request, peak, job = given
+    log, option = msg("metrics.source.log"), msg("metrics.source.option")
+    config = msg("metrics.source.config") if request.config is not None else log
     batches = {*steps.batch} - {0}
-    batch = float(batches.pop()) if len(batches) == 1 else None
+    batch = float(batches.pop()) if len(batches) == 1 else (None if batches else settings.batch)
 
     def first(
         name: str, option_name: str, said: float | None, logged: float | None, written: float | None = None
@@ -176,14 +181,14 @@ def collect_inputs(
         return FigureInput(name, value, source, option_name, said is not None)
 
     count = request.convention
-    model, hardware = (job.work.model[count], job.work.hardware[count]) if job else (None, None)
+    model, hardware = (job.work.model[count], job.work.hardware.get(count)) if job else (None, None)
 
     return Inputs(
         step=first("step", "", None, step_seconds),
         batch=first("batch", "--gbs", request.batch, batch, job.batch if job and not batches else None),
-        tokens=first("tokens", "--seq", request.tokens, None, job.tokens if job else None),
+        tokens=first("tokens", "--seq", request.tokens, settings.tokens, job.tokens if job else None),
         step_tokens=first("step-tokens", "", None, _count_step_tokens(steps)),
-        cards=first("cards", "--cards", request.cards, None, job.cards if job else None),
+        cards=first("cards", "--cards", request.cards, settings.cards, job.cards if job else None),
         peak=FigureInput("peak", peak[0] if peak else None, peak[1] if peak else None, "--chip"),
         rate=first("rate", "", None, _median_logged(steps.rate)),
         samples=first("samples", "", None, _median_logged(steps.samples)),

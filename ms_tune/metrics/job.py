@@ -20,7 +20,7 @@ from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, in
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.sections import JobSplit
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode
-from ms_tune.errors import ConfigError, UnsupportedError
+from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
 from ms_tune.estimate.flops import (
     Widths,
     head_flops,
@@ -35,6 +35,7 @@ from ms_tune.job import Job, load_job, no_model_config
 from ms_tune.job.script import ScriptJob
 from ms_tune.metrics.result import Convention
 from ms_tune.planning.schedule import MOST_PASSES, PassKey, Schedule, passes_in_turn, stage_passes, why_refused
+from ms_tune.readers.logged_settings import LoggedSettings
 from ms_tune.records import Record
 from ms_tune.source import SCRIPTS
 from ms_tune.source.shell.values import Argument
@@ -101,6 +102,22 @@ def read_job(
             raise no_model_config(path)
         return _read_script(ScriptJob(path, version=version), cards)
     return _read_config(load_job(path, framework_version=version, model_config=model_config), cards)
+
+
+def read_logged_job(settings: LoggedSettings, log: Path) -> JobFacts | None:
+    """Return the facts from the model's ``config.json`` that HyperParallel logs; None without, or if its class is unknown."""
+    if settings.model is None or settings.tokens is None:
+        return None
+    data: dict[str, Any] = {"use_legacy": False, "model": {"model_config": {"seq_length": settings.tokens}}}
+    if settings.recompute == "full":
+        data["recompute_config"] = {"recompute": True}
+    try:
+        facts = _read_config(Job(source_of(data, log).replace(model_config=settings.model)), settings.cards)
+    except MsTuneError:
+        return None
+    # In the mode `selective` every second product of matrices runs again.
+    is_known = settings.recompute in (None, "off", "full")
+    return facts if is_known else facts._replace(work=facts.work._replace(hardware={}))
 
 
 def _read_config(job: Job, cards: int | None) -> JobFacts:
@@ -207,7 +224,7 @@ class Work(Record):
 
     model: dict[Convention, int]  # forward and backward pass, by convention
     # The same with recomputation, except for operators outside the attention core, whose FLOPs are negligible.
-    hardware: dict[Convention, int]
+    hardware: Mapping[Convention, int]  # empty if unknown
 
 
 def list_layer_work(plans: Sequence[LayerSpec], dense: int, *, experts: bool) -> tuple[LayerWork, ...]:

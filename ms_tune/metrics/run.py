@@ -14,6 +14,7 @@ from ms_tune.errors import NoStepsError, UsageError
 from ms_tune.facts.devices import fastest_peak, find_peak, peaks
 from ms_tune.metrics.figures import (
     CONFIDENCE,
+    Given,
     Inputs,
     bound_median,
     check_log,
@@ -26,7 +27,7 @@ from ms_tune.metrics.figures import (
     measure_steps,
 )
 from ms_tune.metrics.health import check_health, is_restart
-from ms_tune.metrics.job import SMALL_BUBBLE, JobFacts, read_job
+from ms_tune.metrics.job import SMALL_BUBBLE, JobFacts, read_job, read_logged_job
 from ms_tune.metrics.result import (
     ENOUGH,
     Convention,
@@ -65,12 +66,6 @@ class _Source(Record):
     path: Path
     runs: tuple[LoggedTraining, ...]
     problems: tuple[Diagnostic, ...]
-
-
-class _Inputs(Record):
-    request: MetricsRequest
-    peak: tuple[float, Message] | None
-    job: JobFacts | None
 
 
 def measure_runs(
@@ -118,7 +113,7 @@ def measure_runs(
         request, cards=request.baseline_cards or request.cards, batch=request.baseline_batch or request.batch
     )
     compared = sources.pop() if baseline is not None else None
-    given = _Inputs(request, peak, job)
+    given = Given(request, peak, job)
     runs = [run for source in sources for run in _measure_source(source, given)]
     given = given._replace(request=before, job=job if before.cards == request.cards else _job_facts(before))
     others = _measure_source(compared, given) if compared else []
@@ -188,6 +183,7 @@ def _join_ranks(runs: Sequence[Sequence[LoggedTraining]], ranks: Sequence[int | 
         parts = [(some[place], rank) for some, rank in zip(runs, ranks, strict=True) if place < len(some)]
         one = LoggedTraining(total=parts[0][0].total, repeated=parts[0][0].repeated)
         one.samples, one.speed, one.gpu = parts[0][0].samples, parts[0][0].speed, parts[0][0].gpu
+        one.settings = next((part.settings for part, _ in parts if any(part.settings)), one.settings)
         for part, rank in parts:
             one.ranks.extend(replace(steps, rank=rank) if steps.rank is None else steps for steps in part.ranks)
             one.memory.update(part.memory)
@@ -196,7 +192,7 @@ def _join_ranks(runs: Sequence[Sequence[LoggedTraining]], ranks: Sequence[int | 
     return tuple(whole)
 
 
-def _measure_source(source: _Source, given: _Inputs) -> list[RunMetrics]:
+def _measure_source(source: _Source, given: Given) -> list[RunMetrics]:
     found = [_measure_run(source.path, number, run, given) for number, run in enumerate(source.runs, start=1)]
     # A run that went wrong, and was then continued from a checkpoint, is past.
     for place, (run, after) in enumerate(zip(source.runs, source.runs[1:], strict=False)):
@@ -209,20 +205,21 @@ def _measure_source(source: _Source, given: _Inputs) -> list[RunMetrics]:
     return found
 
 
-def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs) -> RunMetrics:
+def _measure_run(source: Path, number: int, run: LoggedTraining, given: Given) -> RunMetrics:
     steps = _choose_main_rank(run)
     times = measure_steps(steps, run.remarks)
     step_seconds = times.median if times.median is not None else (1 / run.speed if run.speed > 0 else None)
-    inputs = collect_inputs(steps, given.request, step_seconds, given.peak, given.job)
+    job = given.job or read_logged_job(run.settings, source)
+    inputs = collect_inputs(steps, step_seconds, run.settings, given._replace(job=job))
     if inputs.batch.value is None and run.speed > 0 and run.samples > 0:
         inputs = _with_batch_of_summary(inputs, run.samples / run.speed)
     convention, ascend = given.request.convention, steps.form.ascend and not run.gpu
     fastest = fastest_peak(ascend=ascend)
     figures = [*make_throughput_figures(inputs), *make_utilisation_figures(inputs, convention, fastest)]
-    if given.job is not None and given.job.stages is not None:
-        stages, chunks, micro_batches = given.job.stages
+    if job is not None and job.stages is not None:
+        stages, chunks, micro_batches = job.stages
         formula = msg("metrics.formula.bubble", stages=stages, chunks=chunks, micro_batches=micro_batches)
-        figures.append(Figure("bubble", given.job.bubble, formula))
+        figures.append(Figure("bubble", job.bubble, formula))
     rate = compute_card_rate(inputs, inputs.model_flops).value
     losses = [loss for loss in steps.loss if math.isfinite(loss)]
     return RunMetrics(
@@ -235,14 +232,14 @@ def _measure_run(source: Path, number: int, run: LoggedTraining, given: _Inputs)
         times=times,
         ranks=_compare_ranks(run),
         figures=tuple(figures),
-        counted_otherwise=_other_conventions(given.job, convention, figures),
+        counted_otherwise=_other_conventions(job, convention, figures),
         losses=(losses[0], losses[-1]) if losses else None,
         memory=tuple(run.memory[rank] for rank in sorted(run.memory)) or steps.memory,
         health=tuple(check_health(run, _choose_watched_rank(run, steps), times)),
         about_steps=tuple(check_run(run, steps, times)),
         impossible=tuple(find_impossible_figures(steps.form, inputs, rate, fastest, ascend=ascend)),
         mean_seconds=step_seconds if times.median is None else None,
-        judgement=tuple(_judge_figures(figures, given.job)),
+        judgement=tuple(_judge_figures(figures, job)),
         curve=_thin_curve(steps, {one.step for one in times.outliers}),
         ordered=tuple(sorted(time for time in steps.seconds[1:] if time > 0)),
     )
@@ -278,7 +275,7 @@ def _other_conventions(job: JobFacts | None, chosen: Convention, figures: Sequen
     if job is None or mfu is None:
         return ()
     each = mfu / job.work.model[chosen]
-    shares = [(one, job.work.model[one] * each, job.work.hardware[one] * each) for one in Convention]
+    shares = [(one, job.work.model[one] * each, job.work.hardware.get(one, math.inf) * each) for one in Convention]
     return tuple(
         Counted(one, model if model <= 1 else None, hardware if hardware <= 1 else None)
         for one, model, hardware in shares

@@ -18,6 +18,7 @@ from typing import Any
 
 from ms_tune.errors import TraceError
 from ms_tune.readers.lines import read_json
+from ms_tune.readers.logged_settings import LoggedSettings
 from ms_tune.readers.step_lines import MOST_SECONDS, StepForm, table_form
 from ms_tune.records import Record
 from ms_tune.text import msg
@@ -227,6 +228,7 @@ class LoggedTraining:
     gpu: bool = False  # whether its log speaks of CUDA or NCCL, and not of NPUs
     samples: float = NOT_LOGGED  # samples/s of the whole run, over all cards, as its last line reports
     speed: float = NOT_LOGGED  # steps/s of the whole run, likewise
+    settings: LoggedSettings = LoggedSettings()  # noqa: RUF009 - immutable
 
 
 class TrainingLog(Record):

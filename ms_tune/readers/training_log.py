@@ -27,6 +27,7 @@ from ms_tune.readers.lines import (
     read_line_blocks,
     split_rank,
 )
+from ms_tune.readers.logged_settings import LoggedSettings, read_settings
 from ms_tune.readers.logged_steps import (
     NOT_LOGGED,
     LoggedMemory,
@@ -209,6 +210,7 @@ class _TrainingLogReader:
         self._needles = (*(word.encode() for word in sorted(words)), *self._others) if words else (b"",)
         self.size = 0  # bytes read so far
         self._gpu = False
+        self._settings = LoggedSettings()
         self._step_count = 0
         self._dense = False
         self._writers: dict[tuple[int | None, str], _StepWriter] = {}
@@ -238,6 +240,7 @@ class _TrainingLogReader:
         if first == 1:
             head = body.lower()
             self._gpu = any(map(head.__contains__, _OF_GPUS)) and not any(map(head.__contains__, _OF_NPUS))
+            self._settings = read_settings(body)
         if b"\x1b" in body:
             body = _ANSI.sub(b"", body)
         self.size += len(body)
@@ -660,6 +663,8 @@ class _TrainingLogReader:
     def choose_forms(self) -> list[LoggedTraining]:
         """Return the runs, each with the lines of the trainer whose lines contain most values."""
         self._place_epoch(self._latest)
+        if len(self.runs) == 1:  # of several, the settings may differ
+            self.runs[0].settings = self._settings
         for run in self.runs:
             run.gpu = self._gpu
             forms = {rank.form.name for rank in run.ranks}
