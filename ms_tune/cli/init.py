@@ -230,6 +230,10 @@ def _show_new_job(found: NewJob, console: Console) -> None:
     draft = found.draft
     again = ", ".join(f"{some}/{count}" for some, count in zip(draft.recomputed, draft.layers, strict=True))
     console.write_text("init.layout", layout=draft.layout, again=again, samples=found.size.samples)
+    _show_assumed(found, console)
+
+
+def _show_assumed(found: NewJob, console: Console) -> None:
     console.write_text("init.assumptions")
     console.write_lines(found.assumed, "- ")
 
@@ -245,9 +249,10 @@ def _show_refusal(found: NewJob, console: Console, *, json: bool, is_written: bo
     console.write_text(name, devices=found.size.devices, layout=draft.layout, file=next(iter(found.files)), **sizes)
     if more is None:
         console.write_text("init.never", devices=found.size.devices * 64)
-        return
-    need = short_gib(more.estimate.fullest.peak_bytes)
-    console.write_text("init.enough", devices=more.layout.devices, layout=more.layout, need=need)
+    else:
+        need = short_gib(more.estimate.fullest.peak_bytes)
+        console.write_text("init.enough", devices=more.layout.devices, layout=more.layout, need=need)
+    _show_assumed(found, console)
 
 
 def _new_job_json(found: NewJob) -> dict[str, object]:

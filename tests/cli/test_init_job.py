@@ -51,6 +51,9 @@ JOBS = (
     ("qwen3-32b --devices 64 --chip 910B4 --seq 8192", "mindformers"),
     ("qwen3-32b --devices 64 --chip 910B4 --seq 8192", "megatron"),
     ("qwen3-32b --devices 64 --chip 910B4", "hyper-parallel"),
+    ("qwen2.5-32b --devices 256 --chip 910B4 --seq 32768", "hyper-parallel"),
+    ("mixtral-8x7b-v0.1 --devices 256 --seq 2048", "hyper-parallel"),
+    ("qwen3-235b-a22b --devices 256", "hyper-parallel"),
     ("qwen3-30b-a3b --devices 32", "mindformers"),
     ("deepseek-v3 --devices 512", "megatron"),
     ("telechat3-105b-a4.7b --devices 64", "mindformers"),
@@ -62,7 +65,7 @@ JOBS = (
 
 
 @pytest.mark.slow
-@pytest.mark.drawn(5)
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(("line", "dialect"), JOBS, ids=[f"{line.split()[0]}-{dialect}" for line, dialect in JOBS])
 def test_written_files_are_clean_and_fit(
     line: str, dialect: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -107,6 +110,7 @@ def test_too_few_devices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert code == 1
     assert out.startswith("No layout is estimated to fit on 16 NPUs; nothing written.")
     assert "\nestimated to fit on 32 NPUs: " in out
+    assert "\n- --global-batch 512 (not specified)\n" in out
     assert [*tmp_path.iterdir()] == []
 
 

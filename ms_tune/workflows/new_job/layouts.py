@@ -78,12 +78,16 @@ def widths_of_new(model: NewModel, tokens: int) -> Widths:
 
 
 def list_candidates(size: JobSize) -> Iterator[Layout]:
-    """Yield the layouts that the framework can run and that follow the rules: TP within a machine, CP for long sequences only."""
-    model = size.model
-    contexts = [one for one in _CONTEXTS if one == 1 or (size.tokens >= LONG and size.tokens % (2 * one) == 0)]
+    """Yield the layouts that the framework can run and that follow the rules: TP within a machine, CP for long sequences only.
+
+    HyperParallel stops before the first step if the compute of CP or EP is not injected, which differs by model and generation.
+    """
+    model, injects = size.model, size.dialect is Dialect.HYPER_PARALLEL
+    long = size.tokens >= LONG and not injects
+    contexts = [one for one in _CONTEXTS if one == 1 or (long and size.tokens % (2 * one) == 0)]
     for context, chunks, samples in product(contexts, _CHUNKS, _SIZES):
         keep = {"cp": context, "vpp": chunks, "mbs": samples}
-        keep |= {} if model.has("experts") else {"ep": 1}
+        keep |= {} if model.has("experts") and (not injects or model.has("expert_compute")) else {"ep": 1}
         if size.samples % samples or (chunks > 1 and not _has_stages(size)):
             continue
         space = LayoutSpace(

@@ -99,7 +99,9 @@ def _list_rules(size: JobSize) -> tuple[Message, ...]:
         msg("init.rule.order", device=speed_of(size.chip).name),
         msg("init.rule.recompute"),
     ]
-    if size.tokens >= LONG:
+    if size.dialect is Dialect.HYPER_PARALLEL:
+        rules.append(msg("init.rule.injected"))
+    elif size.tokens >= LONG:
         rules.append(msg("init.rule.context", tokens=LONG))
     return tuple(rules)
 
