@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from ms_tune.enums import Dialect
 from ms_tune.estimate.flops import Attention, Widths
 from ms_tune.estimate.memory import (
     DYNAMIC_GRAPH,
@@ -14,11 +17,13 @@ from ms_tune.estimate.memory import (
     KeptBytes,
     RankShare,
     exchanged_bytes,
+    graph_of,
     head_bytes,
     layer_activations,
     logits_bytes,
     megatron_activations,
 )
+from ms_tune.facts.models import model_of
 
 MIB = 2**20
 LLAMA = Widths(4096, 4096, 32000, Attention(32, 32, 128, 128), 11008, gated=True)
@@ -108,3 +113,15 @@ def test_logits() -> None:
     alone, several = (head_bytes(SMALL, shared._replace(data=ranks), STATIC_GRAPH, 0) for ranks in (1, 2))
     assert several - alone == exchanged_bytes(SMALL, shared._replace(data=2), STATIC_GRAPH) == 8 * 12 * 11 // 4
     assert RankShare(1, 2, sequence=False) == RankShare(1, 2, sequence=False, context=1, expert=1)
+
+
+@pytest.mark.parametrize("dialect", [Dialect.MINDFORMERS, Dialect.MINDFORMERS_PYNATIVE])
+@pytest.mark.parametrize("compresses", [False, True, None])
+def test_a_compressed_mask_is_not_kept_by_each_layer(dialect: Dialect, *, compresses: bool | None) -> None:
+    values = {"model_type": "qwen3", "num_hidden_layers": 4, "hidden_size": 8, "num_attention_heads": 2}
+    values |= {} if compresses is None else {"use_attn_mask_compression": compresses}
+    data = {"model": values if dialect is Dialect.MINDFORMERS_PYNATIVE else {"model_config": values}}
+    graph = graph_of(model_of(SimpleNamespace(data=data), dialect, "2.1"), dialect, 1, shards=True)
+    whole = DYNAMIC_GRAPH if dialect is Dialect.MINDFORMERS_PYNATIVE else STATIC_GRAPH
+    assert whole.mask > 0
+    assert graph.mask == (0 if compresses else whole.mask)

@@ -9,6 +9,7 @@ from ms_tune.lint.checklist import built_in
 from ms_tune.lint.engine import lint
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language
+from tests.jobs import startup_of
 
 CHECKS = built_in(Dialect.MINDFORMERS)
 
@@ -90,3 +91,23 @@ def test_a_finding_about_a_pattern_is_at_the_pattern(value: str) -> None:
 )
 def test_swap(values: str, expected: list[str]) -> None:
     assert lint_ids(f"parallel_config: {{pipeline_stage: 2}}\nswap_config: {{{values}}}\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("layers", "offset", "refused"),
+    [(8, "[1, 0]", True), (8, "[1, -1]", False), (9, "[1, 0]", False), (9, "[0, 0]", True)],
+)
+def test_an_offset_is_judged_by_exactly_the_layers_that_are_written(layers: int, offset: str, *, refused: bool) -> None:
+    model = f"{{model_type: qwen3, architectures: Qwen3ForCausalLM, num_hidden_layers: {layers}, offset: {offset}}}"
+    text = f"use_legacy: False\nuse_parallel: True\nparallel_config: {{pipeline_stage: 2}}\nmodel: {{model_config: {model}}}\n"
+    assert ("MST302" in lint_ids(text)) is refused
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.parametrize("interleave", [True, False])
+def test_stages_have_several_chunks_only_in_a_parallel_job(*, parallel: bool, interleave: bool) -> None:
+    settings = f"parallel: {{pipeline_config: {{pipeline_interleave: {interleave}}}}}"
+    source = parse_source(
+        f"use_parallel: {parallel}\nparallel_config: {{pipeline_stage: 2}}\n{settings}\n", Path("a.yaml")
+    )
+    assert startup_of(source).interleaves is (parallel and interleave)

@@ -133,6 +133,23 @@ def test_sizes_of_experts_that_nothing_asks_about(words: str) -> None:
     assert {"MST130", "MST143"}.isdisjoint(ids(SOUND.replace("--num-experts 8", f"--num-experts 8 {words}", 1)))
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("$TP=8", "TP has a dollar sign in front, so bash runs this as a command and TP does not change"),
+        ("TP =8", "there is a blank at the equals sign, so bash runs this as a command and TP is not set"),
+        ("SIZE=$(TP*2)", "bash runs the inside of $(TP*2) as a command; to calculate, use $((...))"),
+    ],
+)
+def test_an_assignment_that_bash_runs_as_a_command(line: str, words: str) -> None:
+    text = SOUND.replace("PP=4", f"{line}\nPP=4")
+    (source,) = (one for one in commands_in(Path("pretrain.sh"), text, RELEASE) if not one.supposed)
+    found = [
+        one.message.say(Language.EN) for one in lint(source, Dialect.MEGATRON, built_in(Dialect.MEGATRON), RELEASE)
+    ]
+    assert [one for one in found if "bash" in one] == [words]
+
+
 def test_the_place_is_where_the_value_is_written() -> None:
     text = SOUND.replace("PP=4", "PP=four")
     (source,) = commands_in(Path("pretrain.sh"), text, RELEASE)

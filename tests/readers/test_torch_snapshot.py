@@ -168,6 +168,13 @@ def test_what_is_no_list_of_frames_is_no_stack(frames: object, tmp_path: Path) -
     assert [len(found.stacks[stack]) for stack in found.devices[0].events.stack] == [0, 2]
 
 
+@pytest.mark.parametrize("line", [None, "7", -1, True])
+def test_a_frame_without_a_line_number_has_line_0(line: object, tmp_path: Path) -> None:
+    content = {"segments": [], "device_traces": [[event(frames=[{"filename": "a.py", "name": "f", "line": line}])]]}
+    found = read_torch_snapshot(written(content, tmp_path))
+    assert [frame.line for stack in found.stacks for frame in stack] == [0]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the memory of a process")
 def test_a_bound_is_no_more_than_what_is_asked_and_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     import resource  # noqa: PLC0415 - not on every system

@@ -12,6 +12,7 @@ import pytest
 from ms_tune.errors import TraceError
 from ms_tune.readers import training_log
 from ms_tune.readers.logged_steps import TrainingLog, read_baseline
+from ms_tune.readers.step_lines import form_of_pattern
 from ms_tune.readers.training_log import read_training_log
 from ms_tune.units import MIB
 from tests.readers.training_logs import PUBLIC, dynamic_line, megatron_line, megatron_log, static_line
@@ -231,6 +232,12 @@ def test_the_same_step_is_another_ranks_if_it_says_the_same(tmp_path: Path) -> N
     assert numbers(read(tmp_path, first + megatron_line(1, 90))) == [[[1, 2, 3]], [[1]]]
     assert numbers(read(tmp_path, first + megatron_line(3, 90, norm=7.0))) == [[[1, 2, 3]], [[3]]]
     assert [run.repeated for run in read(tmp_path, first + megatron_line(3, 90, norm=7.0)).runs] == [False, True]
+
+
+def test_a_repeated_step_without_norm_and_loss_is_another_ranks(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("".join(f"step {step}: 100 ms\n" for step in (1, 2, 3, 3)), "utf-8")
+    pattern = form_of_pattern(r"step (?P<step>\d+): (?P<time_ms>\d+) ms")
+    assert numbers(read_training_log(tmp_path / "train.log", pattern=pattern)) == [[[1, 2, 3], [3]]]
 
 
 def test_a_log_of_a_rank_and_where_it_ends(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ METHOD = ArgumentChange(1, "--recompute-method", ("block",), new=True)
         (f"{RUN} --bf16 --recompute-num-layers 9\n", OUT, f"{RUN} --bf16\n"),
         (f"{RUN} --bf16 --recompute-num-layers 9\n", FOUR, f"{RUN} --bf16 --recompute-num-layers 4\n"),
         (f"{RUN} --bf16 --recompute-num-layers=9 --x\n", OUT, f"{RUN} --bf16 --x\n"),
+        (f'{RUN} --bf16 "--recompute-num-layers" 9 --x\n', OUT, f"{RUN} --bf16 --x\n"),
+        (f"{RUN} --bf16 '--recompute-num-layers' '9'\n", OUT, f"{RUN} --bf16\n"),
         (f"{RUN} --bf16 --recompute-num-layers=9\n", FOUR, f"{RUN} --bf16 --recompute-num-layers=4\n"),
         (f"{RUN} --bf16 \\\n  --recompute-num-layers 9 \\\n  --x\n", OUT, f"{RUN} --bf16 \\\n  --x\n"),
         (f"{RUN} --bf16 \\\n  --recompute-num-layers 9\necho\n", OUT, f"{RUN} --bf16\necho\n"),

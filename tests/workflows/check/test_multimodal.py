@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ms_tune.dialects.mindspeed_mm.model import _video_tokens
 from ms_tune.units import MIB
 from ms_tune.workflows.check.result import Overview
 from ms_tune.workflows.check.run import check_job
@@ -43,6 +44,22 @@ def test_a_measured_peak_is_in_the_range(case: dict[str, Any], tmp_path: Path) -
     assert estimate is not None
     low, high = estimate.range_bytes
     assert low <= case["measured"] * MIB <= high
+
+
+@pytest.mark.parametrize(
+    ("frames", "sides", "tokens"),
+    [
+        (81, (720, 1280), 75_600),  # the two lengths of Wan 2.1's report
+        (81, (480, 832), 32_760),
+        (1, (480, 832), 1_560),  # an image
+        (81, (480, 0), 75_600),  # unknown: the longest
+        (0, (480, 832), 75_600),
+    ],
+)
+def test_tokens_of_a_video(frames: int, sides: tuple[int, int], tokens: int) -> None:
+    sizes = {"num_frames": frames, "max_height": sides[0], "max_width": sides[1]}
+    for patch in ([1, 2, 2], 2):
+        assert _video_tokens({"patch_size": patch}, sizes) == tokens
 
 
 @pytest.mark.parametrize(
