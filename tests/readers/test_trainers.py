@@ -295,7 +295,6 @@ BAR = "{at}%|#  | {n}/50 [{clock}<01:30,  {rate}{more}]"
 # Lines of trainers without an entry, with the seconds of each step after the first that they tell, if they do.
 OTHERS = {
     "LitGPT": ("Epoch 1 | iter {n} step {half} | loss train: {loss:.4f}, val: n/a | iter time: {ms:.2f} ms (step)\n", 1e-5),
-    "NeMo": ("Training epoch 0, iteration {n}/99 | lr: 6e-07 | global_step: {n} | reduced_train_loss: {loss:.4f} | train_step_timing in s: {time:.3f}\n", 1e-3),
     "Nanotron": ("[INFO|DP=0]: iteration: {n} / 1000 | elapsed_time_per_iteration_ms: {ms:.1f} | lm_loss: {loss:.4f} | grad_norm: 1.2\n", 1e-4),
     "PaddleNLP": ("[{stamp}] [    INFO] - loss: {loss:.8f}, learning_rate: 1e-05, global_step: {n}, interval_runtime: 9.9\n", 2e-3),
     "own": ("{stamp} - INFO - Epoch: 0/3, Step: {n}/99, Loss: {loss:.4f}\nvalidation step {n} loss 9.0\n", 2e-3),
@@ -304,6 +303,7 @@ OTHERS = {
     "TorchTune": ("\r1|{n}|Loss: {loss}: " + BAR.replace("{more}", ""), 1),
     "VeOmni": ("\r" + BAR.replace("{more}", "") + "\r" + BAR.replace("{more}", ", loss: {loss}, grad_norm: 1.23") * 2, 1),
     "OpenRLHF": ("Train step of epoch 0: " + BAR.replace("{more}", ", gpt_loss={loss}, loss_mean={loss}") + "\nValidation: 20%|# | 1/5 [00:01<00:03, 1.0s/it, val_loss=2.1]\n", 1),
+    "Composer": ("train          Epoch   0: " + BAR.replace("{rate}", "1.70s/ba").replace("{more}", ", loss/train/total={loss}") + "\n", 1),
 }  # fmt: skip
 
 
