@@ -127,7 +127,8 @@ def _value(node: ast.expr) -> float | None:
 
 
 def _is_typing(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    test = node.test if isinstance(node, ast.If) else node.targets[0] if isinstance(node, ast.Assign) else None
+    return test is not None and "TYPE_CHECKING" in ast.unparse(test)
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from ms_tune.dialects import FrameworkStop
+from ms_tune.dialects.megatron.arguments import command_of
 from ms_tune.dialects.megatron.placement import MOST_LAYERS, MegatronInputs, parse_table
-from ms_tune.dialects.megatron.read import inputs_of
+from ms_tune.dialects.megatron.read import ArgumentReader, find_vocabulary, inputs_of
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.megatron.refusals import check_split
 from ms_tune.dialects.megatron.write import canonical, remedy, same_layers
 from ms_tune.enums import RecomputeMode
+from ms_tune.source.shell.read import read_launches
 from tests.oracle.make_megatron_layers import FILE, shortened
 from tests.oracle.megatron_cases import ALWAYS, random_arguments
 from tests.oracle.megatron_layers import command_with as command
@@ -203,3 +206,20 @@ def test_uniform_needs_groups_of_one_size() -> None:
     assert full(uniform) == list(range(8))
     assert stops(replace(uniform, number=3)) == "IndexError: list index out of range"
     assert stops(replace(uniform, number=0)).startswith("endless-loop")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "found"),
+    [
+        ("", "pretrain_qwen3_8b.sh", ("pretrain_qwen3_8b.sh", "Qwen3-8B")),
+        ("--tokenizer-name-or-path ./Llama-2-7B", "pretrain_qwen3_8b.sh", ("--tokenizer-name-or-path", "Llama-2-7B")),
+        ("--padded-vocab-size 32000", "pretrain_qwen3_8b.sh", None),
+        ("", "pretrain.sh", None),
+    ],
+)
+def test_whose_vocabulary_a_program_has(arguments: str, name: str, found: tuple[str, str] | None) -> None:
+    script = f"torchrun pretrain_gpt.py --hidden-size 4096 --num-attention-heads 32 {arguments}\n"
+    program = command_of(read_launches(Path(name), script).launches[0], "2.3")
+    assert program is not None
+    seen = find_vocabulary(ArgumentReader(program))
+    assert (None if seen is None else (seen[0], seen[1].name)) == found

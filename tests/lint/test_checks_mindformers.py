@@ -111,3 +111,17 @@ def test_stages_have_several_chunks_only_in_a_parallel_job(*, parallel: bool, in
         f"use_parallel: {parallel}\nparallel_config: {{pipeline_stage: 2}}\n{settings}\n", Path("a.yaml")
     )
     assert startup_of(source).interleaves is (parallel and interleave)
+
+
+def test_a_second_name_is_marked_at_its_key() -> None:
+    text = """use_legacy: False
+model:
+  model_config:
+    model_type: qwen3
+    architectures: [Qwen3ForCausalLM]
+    init_method_std: 0.02
+"""
+    (found,) = (
+        one for one in lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, CHECKS) if one.id == "MST338"
+    )
+    assert text[found.location.start : found.location.end] == "init_method_std"

@@ -323,6 +323,29 @@ def test_the_place_is_the_programs_own_innermost_line(tmp_path: Path, library: s
     assert first(tmp_path, engine + library + SHORT).where == "/opt/site-packages/vllm_ascend/ops/mla.py:5"
 
 
+@pytest.mark.parametrize(("lines", "where"), [(60, "/job/train.py:30"), (61, "")])
+def test_a_frame_far_ahead_is_not_the_place(tmp_path: Path, lines: int, where: str) -> None:
+    between = "".join(f"noise {number}\n" for number in range(lines - 1))
+    text = f"Traceback (most recent call last):\n{FRAME}{between}{SHORT}"
+    assert first(tmp_path, text).where == where
+
+
+@pytest.mark.parametrize(
+    ("wanted", "size"),
+    [
+        ("512 bytes", 512),
+        ("4.00 KiB", 4096),
+        ("1.50 MiB", 3 << 19),
+        ("2.00 GiB", 2 << 30),
+        ("1.50 TiB", 3 << 39),
+        ("1.00 PiB", 1 << 50),
+        ("1.00 EiB", 1 << 60),
+    ],
+)
+def test_units_are_powers_of_1024(tmp_path: Path, wanted: str, size: int) -> None:
+    assert first(tmp_path, cuda(wanted, "80.00 GiB", "10.00 GiB", "1.00 GiB", "1.00 GiB")).wanted_bytes == size
+
+
 PREFIXES = [
     ("(WorkerDict pid=4926, ip=10.0.0.7) ", None, "WorkerDict pid=4926"),
     ("\x1b[36m(WorkerDict pid=4926)\x1b[0m ", None, "WorkerDict pid=4926"),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ms_tune.errors import TraceError
-from ms_tune.readers.plain_pickle import _bounded_memory, is_snapshot
+from ms_tune.readers.plain_pickle import _bounded_memory, _silence_interpreter, is_snapshot
 from ms_tune.readers.torch_snapshot import (
     _MOST_ADDRESS,
     _MOST_DEVICES,
@@ -173,6 +173,16 @@ def test_a_frame_without_a_line_number_has_line_0(line: object, tmp_path: Path) 
     content = {"segments": [], "device_traces": [[event(frames=[{"filename": "a.py", "name": "f", "line": line}])]]}
     found = read_torch_snapshot(written(content, tmp_path))
     assert [frame.line for stack in found.stacks for frame in stack] == [0]
+
+
+def test_only_a_message_of_the_interpreter_itself_is_silenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[type[BaseException]] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, _error, _trace: seen.append(kind))
+    hook = sys.excepthook
+    with _silence_interpreter():
+        for error in (SystemError("existing exports"), ValueError("x")):
+            sys.excepthook(type(error), error, None)
+    assert (seen, sys.excepthook) == ([ValueError], hook)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the memory of a process")
