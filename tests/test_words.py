@@ -113,10 +113,15 @@ def part(name: str) -> str:
     return "\n".join(_checklist_lines() if name == "checklists" else _code_words())
 
 
+@cache
+def count_words(name: str) -> int:
+    """Return the number of words of one part."""
+    return len(re.findall(r"[A-Za-z]+", part(name)))
+
+
 def frequency(word: str, name: str) -> float:
     """Return how often a word occurs in 10,000 words of a part."""
-    words = len(re.findall(r"[A-Za-z]+", part(name)))
-    return 1e4 * len(re.findall(rf"\b(?:{WORDS[word]})\b", part(name), re.IGNORECASE)) / words
+    return 1e4 * len(re.findall(rf"\b(?:{WORDS[word]})\b", part(name), re.IGNORECASE)) / count_words(name)
 
 
 def sentences(prose: str) -> list[list[str]]:
