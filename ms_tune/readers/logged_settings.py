@@ -38,6 +38,8 @@ def read_settings(head: bytes) -> LoggedSettings:
             int(match[1].replace(",", "")) for line in lines for pattern in patterns if (match := pattern.search(line))
         }
         found[name] = values.pop() if len(values) == 1 else None
+    if any(re.search(rule["line"], line) for rule in rules["unequal"] for line in lines):
+        found["tokens"] = None
     trainer, model = (_read_printed(head, title) for title in (_TRAINER, _MODEL))
     checkpoint = (trainer or {}).get("activation_checkpoint")
     mode = checkpoint.get("mode") if isinstance(checkpoint, dict) else None

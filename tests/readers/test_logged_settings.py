@@ -65,6 +65,16 @@ FORWARD = 64 * LAYER + 2 * 5120 * 151936
         pytest.param(MINDFORMERS, LoggedSettings(batch=16), id="product first"),
         pytest.param(PER_BATCH, LoggedSettings(batch=32), id="product last"),
         pytest.param(TITAN, LoggedSettings(batch=8, tokens=2048), id="torchtitan"),
+        pytest.param(
+            f"{MEGATRON}  variable_seq_lengths ............................ True\n",
+            LoggedSettings(16, 512),
+            id="samples of several lengths",
+        ),
+        pytest.param(
+            f"{MEGATRON}  variable_seq_lengths ............................ False\n",
+            LoggedSettings(16, 512, 4096),
+            id="samples of one length",
+        ),
         pytest.param(MEGATRON + DEEPSPEED, LoggedSettings(tokens=4096), id="two answers are none"),
         pytest.param("step 1 world size unknown\n", LoggedSettings(), id="nothing"),
     ],
