@@ -157,5 +157,6 @@ def test_hostile_files(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["/dev/zero", "/dev/null", "/dev/urandom", "/proc/self/mem", "/nonexistent/a.yaml", ""]
 )
-def test_devices_and_names_of_nothing(name: str) -> None:
+def test_devices_and_names_of_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a name of nothing is the current folder
     _lint(name)

@@ -13,6 +13,7 @@ from ms_tune.pools.workload import (
     Recorded,
     Request,
     _cut_batches,
+    order_events,
     split_by_pool,
 )
 from ms_tune.readers.tracker_tables import read_block_table
@@ -51,6 +52,11 @@ def test_what_ends_elsewhere_is_no_continuous_allocation() -> None:
     assert _cut_batches(tuple(requests), gap) == tuple(requests)
     later = [recorded[0], recorded[1]._replace(used=recorded[0].used + 512 if recorded[0].used else 0), recorded[2]]
     assert _cut_batches(tuple(requests), later) == tuple(requests)
+
+
+def test_a_block_is_never_freed_before_it_is_allocated() -> None:
+    twice = [Request(512, 8, 8), Request(512, 8, 9)]
+    assert order_events(twice) == (0, 1, ~1, ~0)
 
 
 @pytest.mark.parametrize(
