@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from ms_tune.enums import LayerKind, RecomputeMode
@@ -16,8 +14,9 @@ from ms_tune.facts.devices import Speed, find_speed
 from ms_tune.fit.step_time import StepModel, StepTime
 from ms_tune.planning.layouts import Layout
 from ms_tune.planning.schedule import Schedule
+from tests.files import read_data
 
-DATA = json.loads((Path(__file__).parent / "data" / "step_times.json").read_text(encoding="utf-8"))
+DATA = read_data("step_times.json")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ import jsonschema
 import pytest
 
 from ms_tune.cli.main import main
+from tests.files import read_data
 
-SCHEMA = json.loads((Path(__file__).parents[1] / "data/sarif/sarif-2.1.0-rtm.4.json").read_text(encoding="utf-8"))
+SCHEMA = read_data("sarif/sarif-2.1.0-rtm.4.json")
 SHELL = (
     '# 环境\r\nexport MS_ALLOC_CONF="enable_vmm=True,acl_allocator:True"  # 说明\r\nexport MS_DEV_LAUNCH_BLOCKING=1\r\n'
 )

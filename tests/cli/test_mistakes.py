@@ -15,7 +15,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ms_tune.cli import COMMANDS
 from ms_tune.cli.main import main
@@ -24,6 +23,7 @@ from ms_tune.errors import ExitCode
 from ms_tune.facts.megatron import definitions
 from ms_tune.lint.checklist import built_in, built_in_code
 from ms_tune.text import Language, lookup
+from tests.files import read_data
 from tests.sources import imports, modules, nodes
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ FILES: dict[str, str | bytes] = {
 
 def read_mistakes() -> dict[str, str]:
     """Return command lines with a mistake, and words of the proposed remedy."""
-    written = yaml.safe_load((ROOT / "tests" / "data" / "mistakes.yaml").read_text("utf-8"))
+    written = read_data("mistakes.yaml")
     found: dict[str, str] = {}
     for line, words in written.items():
         before, choices, after = re.fullmatch(r"(.*?)(?:\{(.*?)\}(.*))?", line).groups()  # type: ignore[union-attr]

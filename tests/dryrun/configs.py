@@ -24,10 +24,9 @@ from ms_tune.enums import Dialect
 from ms_tune.job import Job
 from ms_tune.source.yaml import SourceFile, parse_source
 from tests import dynamic_jobs
+from tests.files import read_data
 
-_CONFIGS: dict[str, dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parents[1] / "data" / "dryrun_configs.yaml").read_text("utf-8")
-)
+_CONFIGS: dict[str, dict[str, Any]] = read_data("dryrun_configs.yaml")
 MINDSPEED, MINDFORMERS = _CONFIGS["mindspeed"], _CONFIGS["mindformers"]
 
 

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ms_tune.dryrun.cann_sim import inventory
 from ms_tune.dryrun.cann_sim.inventory import Inventory, define_stand_in, read_shared_library, source_text
@@ -17,8 +16,9 @@ from tests.dryrun.machine import (
     needs_elftools,
     needs_mindspore,
 )
+from tests.files import read_data
 
-FUNCTIONS = yaml.safe_load((Path(__file__).parents[1] / "data" / "cann_sim" / "functions.yaml").read_text("utf-8"))
+FUNCTIONS = read_data("cann_sim/functions.yaml")
 EXPECTED, STATUS = FUNCTIONS["expected"], FUNCTIONS["status"]
 
 

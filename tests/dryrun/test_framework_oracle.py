@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.files import read_data
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("MS_TUNE_TEST_MINDSPEED", "")
-DATA = yaml.safe_load((CHECKOUT / "tests/data/framework_cases.yaml").read_text(encoding="utf-8"))
+DATA = read_data("framework_cases.yaml")
 CLOSE = 0.015
 
 

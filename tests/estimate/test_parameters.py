@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
 from ms_tune.enums import Dialect
 from ms_tune.estimate.static import count_parameters
 from ms_tune.facts.models import ModelConfig, model_of
 from ms_tune.facts.query import load
 from ms_tune.facts.sizes import find_public_model, parts_of
+from tests.files import read_data
 
 MODELS = load("sizes")["models"]
 PUBLISHED: dict[str, tuple[str, int]] = {
-    name: (page, count)
-    for name, (page, count) in yaml.safe_load(
-        (Path(__file__).parents[1] / "data" / "public_models.yaml").read_text("utf-8")
-    )["published"].items()
+    name: (page, count) for name, (page, count) in read_data("public_models.yaml")["published"].items()
 }
 
 

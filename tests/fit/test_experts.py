@@ -7,8 +7,6 @@ small model of the same kind.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,12 +23,13 @@ from ms_tune.fit.measure import Probe, RunFigures
 from ms_tune.fit.measured import StageMeasurements
 from ms_tune.fit.table import build_table
 from ms_tune.planning.costs import costs_of
+from tests.files import read_data
 from tests.fit.world import MIB
 
 if TYPE_CHECKING:
     from ms_tune.planning.table import CostTable
 
-LARGE, SMALL = json.loads((Path(__file__).parents[1] / "data" / "fit" / "experts.json").read_text("utf-8"))
+LARGE, SMALL = read_data("fit/experts.json")
 TEMPLATE = data_folder("yaml_templates") / "mindformers_pynative" / "deepseek3_671b_dynamic.yaml"
 KINDS = (RecomputeMode.FULL, RecomputeMode.SELECT, RecomputeMode.COMM, RecomputeMode.BOTH)
 SIZES: dict[str, dict[str, Any]] = {

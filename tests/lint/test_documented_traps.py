@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
@@ -22,6 +21,7 @@ from ms_tune.lint.engine import lint
 from ms_tune.lint.environment.settings import parse_shell
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language
+from tests.files import read_data
 from tests.lint.code import lint_environment, lint_python
 
 FOLDER = Path(__file__).parent / "documented_traps"
@@ -42,7 +42,7 @@ class Mistake:
 def read_mistakes() -> list[Mistake]:
     found = []
     for path in sorted(FOLDER.glob("*.yaml")):
-        for group in yaml.safe_load(path.read_text(encoding="utf-8")):
+        for group in read_data(path):
             for one in group["traps"]:
                 (outcome,) = (name for name in OUTCOMES if name in one)
                 found.append(

@@ -23,12 +23,11 @@ from ms_tune.lint.engine import lint
 from ms_tune.lint.result import LintRequest
 from ms_tune.lint.runner import lint_files
 from ms_tune.source.yaml import parse_source
+from tests.files import read_data
 from tests.lint.strict_loader import refusals
 
 HERE = Dialect.HYPER_PARALLEL
-EXAMPLES: dict[str, dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parents[1] / "data" / "hyper_parallel.yaml").read_text("utf-8")
-)
+EXAMPLES: dict[str, dict[str, Any]] = read_data("hyper_parallel.yaml")
 LOADERS = [one for one in built_in(HERE) if one.id in ("MST860", "MST862", "MST863", "MST864")]
 VALUES: tuple[Any, ...] = (
     0,

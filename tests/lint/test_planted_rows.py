@@ -13,19 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ms_tune.diagnostics import Severity
 from ms_tune.enums import Dialect
 from ms_tune.lint.checklist import built_in
 from ms_tune.lint.code_files import parse_python
 from ms_tune.lint.engine import lint
+from tests.files import read_data
 from tests.jobs import commands_in
 from tests.lint.code import lint_python
 from tests.oracle.make_megatron import SOURCES
 from tests.oracle.megatron_layers import run
 
-ROWS = yaml.safe_load((Path(__file__).parents[1] / "data" / "planted_rows.yaml").read_text("utf-8"))
+ROWS = read_data("planted_rows.yaml")
 # The share that is reported; of calls, those are missed whose arguments are refused together.
 LEAST = {"scripts": 0.95, "calls": 0.75, "steps": 0.95}
 # Runs each program by itself and answers with what it raises.

@@ -5,21 +5,19 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from ms_tune.dialects.mindformers.placement import KEYS, RecomputeInputs, RecomputeValues, SwapValues
+from tests.files import read_data
 
 if TYPE_CHECKING:
     from random import Random
 
 
 # By section or kind of network, settings with the values to draw from.
-SETTINGS: dict[str, Any] = yaml.safe_load(
-    (Path(__file__).parents[1] / "data" / "random_settings.yaml").read_text("utf-8")
-)
+SETTINGS: dict[str, Any] = read_data("random_settings.yaml")
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PATTERNS: list[Any] = SETTINGS["patterns_counted"]

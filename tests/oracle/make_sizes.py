@@ -18,10 +18,11 @@ from typing import Any
 import yaml
 
 from ms_tune.facts import query
+from tests.files import read_data
 
 SOURCES = "MS_TUNE_SIZES_SOURCES"
 # Commits, classes, names of settings, and the models with the files that they are read from.
-TABLES = yaml.safe_load((Path(__file__).parents[1] / "data" / "public_models.yaml").read_text("utf-8"))
+TABLES = read_data("public_models.yaml")
 # Settings that other types do not read.
 _ONLY = {
     "use_qk_norm": ("glm4_moe",),

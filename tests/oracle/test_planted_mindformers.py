@@ -7,7 +7,6 @@ that stops, ignores or damages. The rows were written from MindFormers' sources,
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from copy import deepcopy
 from pathlib import Path
@@ -22,9 +21,10 @@ from ms_tune.facts.query import VERSIONS
 from ms_tune.lint.result import FileReport, LintRequest
 from ms_tune.lint.runner import STDIN, LintRun, LintTarget, check_file
 from ms_tune.lint.settings import ProjectSettings
+from tests.files import read_data
 from tests.oracle import wheels
 
-_ROWS = json.loads((Path(__file__).parents[1] / "data" / "planted_mindformers.json").read_text("utf-8"))
+_ROWS = read_data("planted_mindformers.json")
 _DROP = "(drop)"
 _MISSED = 18  # of all rows
 

@@ -13,7 +13,6 @@ from textwrap import wrap
 from typing import Any
 
 import pytest
-import yaml
 
 from ms_tune.enums import Dialect
 from ms_tune.errors import TraceError
@@ -25,8 +24,8 @@ from ms_tune.readers.lines import split_prefix
 from ms_tune.readers.oom_log import FailureReport, MemoryFailure, read_memory_failures
 from ms_tune.text import Language, render
 from ms_tune.units import GIB, KIB, MIB
+from tests.files import read_data
 
-DATA = Path(__file__).parents[1] / "data"
 SIZES = {"K": KIB, "M": MIB, "G": GIB}
 FRAME = '  File "/job/train.py", line 30, in step\n'
 LIBRARIES = [
@@ -165,7 +164,7 @@ def test_the_arithmetic(tmp_path: Path, text: str, cause: str, outside: float | 
         assert amount == (expected if expected is None else pytest.approx(expected * GIB, abs=2))
 
 
-PASTED: dict[str, dict[str, Any]] = yaml.safe_load((DATA / "pasted_failures.yaml").read_text("utf-8"))
+PASTED: dict[str, dict[str, Any]] = read_data("pasted_failures.yaml")
 _ROUNDED = 0.011 * GIB  # of figures with two decimals
 
 

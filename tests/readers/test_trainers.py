@@ -13,7 +13,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from ms_tune import measure_runs
 from ms_tune.cli.main import main
@@ -22,11 +21,11 @@ from ms_tune.readers import training_log
 from ms_tune.readers.step_lines import step_forms
 from ms_tune.readers.training_log import read_training_log
 from tests.dryrun.machine import needs_mindformers
+from tests.files import read_data
 
 if TYPE_CHECKING:
     from ms_tune.readers.logged_steps import RankSteps
 
-DATA = Path(__file__).parents[1] / "data"
 TIMES = [9.5, *(2.0 + (step * 7 % 5) / 10 for step in range(24))]  # seconds; the first one compiles
 LOSSES = [round(4 - step / 20, 4) for step in range(25)]
 CLOCK = [sum(TIMES[: step + 1]) for step in range(25)]
@@ -66,7 +65,7 @@ def _places(step: int, first: int) -> dict[str, Any]:
     }
 
 
-TRAINERS: dict[str, dict[str, Any]] = yaml.safe_load((DATA / "trainer_lines.yaml").read_text("utf-8"))
+TRAINERS: dict[str, dict[str, Any]] = read_data("trainer_lines.yaml")
 
 
 def written(trainer: str, step: int) -> str:
@@ -307,7 +306,7 @@ OTHERS = {
 }  # fmt: skip
 
 
-PASTED: dict[str, dict[str, Any]] = yaml.safe_load((DATA / "pasted_logs.yaml").read_text("utf-8"))
+PASTED: dict[str, dict[str, Any]] = read_data("pasted_logs.yaml")
 
 
 @pytest.mark.parametrize("name", PASTED)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.files import read_data
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,7 @@ class Case:
 
 
 def _read_cases() -> dict[str, Case]:
-    jobs = yaml.safe_load((Path(__file__).parents[1] / "data" / "reference_jobs.yaml").read_text("utf-8"))
+    jobs = read_data("reference_jobs.yaml")
     found = {}
     for name, job in jobs["cases"].items():
         config, sections = jobs["bases"][job["base"]], job.get("sections", {})

@@ -13,9 +13,10 @@ import pytest
 from ms_tune.cli.main import main
 from ms_tune.enums import YAML_DIALECTS
 from ms_tune.lint.rules import all_rules
+from tests.files import read_data
 from tests.lint.few import make_only_few
 
-SCHEMA = json.loads((Path(__file__).parents[1] / "data/sarif/sarif-2.1.0-rtm.4.json").read_text(encoding="utf-8"))
+SCHEMA = read_data("sarif/sarif-2.1.0-rtm.4.json")
 VALIDATOR = jsonschema.Draft4Validator(SCHEMA, format_checker=jsonschema.Draft4Validator.FORMAT_CHECKER)
 CONFIG = """\
 trainer: {type: A}

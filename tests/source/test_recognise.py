@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -12,9 +10,10 @@ from ms_tune.facts.query import load
 from ms_tune.job.detect import count_keys, is_fragment, recognise
 from ms_tune.source.yaml import load_source
 from ms_tune.text import Language, render
+from tests.files import read_data
 from tests.source.corpus import wheel_configs
 
-FOREIGN: dict[str, str] = yaml.safe_load((Path(__file__).parents[1] / "data" / "foreign_files.yaml").read_text("utf-8"))
+FOREIGN: dict[str, str] = read_data("foreign_files.yaml")
 
 
 def test_keys_that_show_a_file_are_on_its_two_upper_levels() -> None:

@@ -12,11 +12,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from ms_tune.source.shell.follow import Follower
 from ms_tune.source.shell.parse import parse
 from ms_tune.source.shell.syntax import File
+from tests.files import read_data
 from tests.source.shell.scripts import Scripts
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BASH = shutil.which("bash")
 pytestmark = pytest.mark.skipif(BASH is None, reason="bash is not installed")
 
-FORMS = yaml.safe_load((Path(__file__).parents[2] / "data" / "launch_forms.yaml").read_text("utf-8"))
+FORMS = read_data("launch_forms.yaml")
 
 
 def forms(kind: str, longer: str) -> list[Any]:

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from ms_tune.dialects.mindspeed_mm.model import _video_tokens
 from ms_tune.units import MIB
 from ms_tune.workflows.check.result import Overview
 from ms_tune.workflows.check.run import check_job
+from tests.files import read_data
 
-CASES: dict[str, list[dict[str, Any]]] = yaml.safe_load(
-    (Path(__file__).parents[2] / "data" / "multimodal.yaml").read_text("utf-8")
-)
+CASES: dict[str, list[dict[str, Any]]] = read_data("multimodal.yaml")
 
 
 def look(folder: Path, command: str, model: object, data: object = ()) -> Overview:
