@@ -125,3 +125,13 @@ model:
         one for one in lint(parse_source(text, Path("a.yaml")), Dialect.MINDFORMERS, CHECKS) if one.id == "MST338"
     )
     assert text[found.location.start : found.location.end] == "init_method_std"
+
+
+@pytest.mark.parametrize(
+    ("frequency", "refused"),
+    [("1", False), ("2", True), ("True", False), ("[0, 1, 1, 1]", False), ("[1, 1, 1, 1]", True)],
+)
+def test_leading_dense_layers_and_the_frequency_of_experts(frequency: str, *, refused: bool) -> None:
+    model = f"model_type: deepseek_v3, architectures: DeepseekV3ForCausalLM, num_hidden_layers: 4, first_k_dense_replace: 1, moe_layer_freq: {frequency}"
+    text = f"use_legacy: False\nmodel: {{model_config: {{{model}}}}}\n"
+    assert ("MST33511" in lint_ids(text)) is refused

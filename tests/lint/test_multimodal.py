@@ -15,6 +15,7 @@ from ms_tune.lint.engine import lint
 from ms_tune.lint.result import FileReport, LintRequest
 from ms_tune.lint.runner import LintRun, LintTarget, check_file
 from ms_tune.source.yaml import parse_source
+from ms_tune.text import Language
 
 CHECKS = built_in(Dialect.MINDSPEED_MM)
 # The vendor's own examples are not part of this project.
@@ -62,6 +63,26 @@ def of(parallel: str = "", training: str = "", more: str = "", version: str = "2
 )
 def test_settings(arguments: dict[str, str], expected: list[str]) -> None:
     assert of(**arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("parallel", "words"),
+    [
+        (
+            ", fsdp_plan: {aply_modules: []}",
+            "no module reads 'aply_modules' in parallel.fsdp_plan; did you mean 'apply_modules'?",
+        ),
+        (", fsdp_plan: {zzz: []}", "no module reads 'zzz' in parallel.fsdp_plan"),
+        (
+            ", context_parallel_size: 2",
+            "no module reads 'context_parallel_size'; ring_attention_size and ulysses_parallel_size split the sequence",
+        ),
+    ],
+)
+def test_a_key_that_no_module_reads_is_corrected_if_one_is_near(parallel: str, words: str) -> None:
+    text = HEAD.format(parallel=parallel, training="", more="")
+    found = lint(parse_source(text, Path("a.yaml")), Dialect.MINDSPEED_MM, CHECKS, "26.1")
+    assert [one.message.say(Language.EN) for one in found if one.id == "MST470"] == [words]
 
 
 def test_a_file_is_fixed_as_it_is_checked(tmp_path: Path) -> None:
