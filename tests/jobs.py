@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ms_tune.diagnostics import Severity
 from ms_tune.dialects.check_context import CheckContext
 from ms_tune.dialects.megatron import commands
 from ms_tune.dialects.mindformers import operators
@@ -18,6 +19,7 @@ from ms_tune.normalize.convert import convert_job, target_of
 from ms_tune.normalize.sapp_lists import parse_sapp
 from ms_tune.source.shell.read import read_launches
 from ms_tune.source.yaml import SourceFile, load_source
+from ms_tune.text import Language, render
 from ms_tune.workflows.migrate.run import migrate_job
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from ms_tune.dialects.mindformers.placement import RecomputeInputs
     from ms_tune.dialects.operators import LayerModel
     from ms_tune.source.edit import ValueChange
-    from ms_tune.text import Language
     from ms_tune.workflows.migrate.result import Migration
 
 
@@ -44,6 +45,20 @@ def normalize_source(source: SourceFile, version: str | None = None, layers: int
 def plan_of(source: SourceFile, version: str | None = None, layers: int | None = None) -> LayerPlan:
     """Return the plan of a config."""
     return Job(source, version=version, layers=layers).plan
+
+
+def failure(plan: LayerPlan) -> str:
+    """Return the framework's exception where a config stops; there is no more of such a plan."""
+    assert plan.failure is not None
+    assert (plan.formative, plan.layers) == (None, ())
+    assert plan.problems[0].severity is Severity.ERROR
+    return f"{plan.failure.exception}: {plan.failure.text}"
+
+
+def ids(found: LayerPlan | Converted) -> set[str]:
+    """Return the IDs of the problems, which are texts in both languages."""
+    assert all(render(problem.message, language) for problem in found.problems for language in Language)
+    return {problem.id for problem in found.problems}
 
 
 def remedy_of(source: SourceFile, version: str | None = None) -> tuple[ValueChange, ...]:

@@ -16,15 +16,8 @@ from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.recompute import normalize_pynative
 from ms_tune.normalize.sapp_lists import Sizes, parse_sapp
 from ms_tune.normalize.sapp_lists import plan_sapp as sapp_plan
-from ms_tune.text import Language, render
-from tests.jobs import normalize_source
+from tests.jobs import ids, normalize_source
 from tests.normalize.conversion_cases import config_of
-
-
-def ids(converted: Converted) -> set[str]:
-    for problem in converted.problems:
-        assert all(render(problem.message, language) for language in Language)
-    return {problem.id for problem in converted.problems}
 
 
 def has_error(converted: Converted) -> bool:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ms_tune.diagnostics import Severity
 from ms_tune.dialects import LayerPlan
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
-from tests.jobs import mindspeed_plan
+from tests.jobs import failure, ids, mindspeed_plan
 
 
 def plan_of(text: str) -> LayerPlan:
@@ -24,20 +23,6 @@ def parallel(settings: str, layers: int = 8, stages: int = 2, model: str = "") -
         f"model_config: {{num_layers: {layers}, {model}}}\n"
         f"parallel_config: {{pipeline_model_parallel_size: {stages}, {settings}}}\n"
     )
-
-
-def failure(plan: LayerPlan) -> str:
-    assert plan.failure is not None
-    assert plan.formative is None
-    assert plan.layers == ()
-    assert plan.problems[0].severity is Severity.ERROR
-    return f"{plan.failure.exception}: {plan.failure.text}"
-
-
-def ids(plan: LayerPlan) -> set[str]:
-    for problem in plan.problems:
-        assert all(render(problem.message, language) for language in Language)
-    return {problem.id for problem in plan.problems}
 
 
 def effects(plan: LayerPlan) -> str:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ms_tune.diagnostics import Severity
 from ms_tune.dialects.mindformers_pynative.placement import PynativeInputs
 from ms_tune.dialects.mindformers_pynative.recompute import normalize_pynative
 from ms_tune.enums import RecomputeMode
 from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.source.yaml import parse_source
 from ms_tune.text import Language, render
-from tests.jobs import dynamic_plan
+from tests.jobs import dynamic_plan, failure
 
 if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan
@@ -22,14 +21,6 @@ if TYPE_CHECKING:
 
 def plan_of(text: str, layers: int = 8, version: str | None = None) -> LayerPlan:
     return dynamic_plan(parse_source(f"model: {{num_layers: {layers}}}\n{text}", Path("config.yaml")), version)
-
-
-def failure(plan: LayerPlan) -> str:
-    assert plan.failure is not None
-    assert plan.formative is None
-    assert plan.layers == ()
-    assert plan.problems[0].severity is Severity.ERROR
-    return f"{plan.failure.exception}: {plan.failure.text}"
 
 
 def ids(plan: LayerPlan) -> set[str]:

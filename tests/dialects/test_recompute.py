@@ -13,6 +13,7 @@ from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeVal
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.enums import RecomputeMode
 from ms_tune.text import Language, render
+from tests.jobs import failure, ids
 
 if TYPE_CHECKING:
     from ms_tune.dialects import LayerPlan
@@ -35,17 +36,6 @@ def full(inputs: RecomputeInputs, value: object) -> list[list[int]]:
     plan = plan_of(inputs, recompute=value)
     assert plan.formative is not None
     return [list(row) for row in plan.formative["layer_recompute"]]
-
-
-def failure(plan: LayerPlan) -> str:
-    assert plan.failure is not None
-    assert plan.formative is None
-    assert plan.problems[0].severity is Severity.ERROR
-    return f"{plan.failure.exception}: {plan.failure.text}"
-
-
-def ids(plan: LayerPlan) -> set[str]:
-    return {problem.id for problem in plan.problems}
 
 
 def test_the_guides_example_to_the_letter() -> None:

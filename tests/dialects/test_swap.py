@@ -12,6 +12,7 @@ from ms_tune.dialects.mindformers.placement import RecomputeInputs, RecomputeVal
 from ms_tune.dialects.mindformers.recompute import normalize
 from ms_tune.dialects.mindformers.swap import check_prefetch
 from ms_tune.dialects.operators import layer_model
+from tests.jobs import failure, ids
 
 LLAMA = RecomputeInputs(layers=4)  # the guide trains Llama2-7B with four layers on one stage
 OPERATORS = [
@@ -32,16 +33,6 @@ def lines(inputs: RecomputeInputs = LLAMA, *, recompute: dict[str, Any] | None =
     full = inputs._replace(values=RecomputeValues(**(recompute or {})), swap=SwapValues(**{"swap": True, **swap}))
     # The framework's source has runs of blanks in its lines; the guide has single blanks.
     return [" ".join(line.split()) for line in layer_lines(full, normalize(full), model)]
-
-
-def ids(plan: LayerPlan) -> set[str]:
-    return {problem.id for problem in plan.problems}
-
-
-def failure(plan: LayerPlan) -> str:
-    assert plan.failure is not None
-    assert plan.formative is None
-    return f"{plan.failure.exception}: {plan.failure.text}"
 
 
 def test_the_guides_first_example_the_default() -> None:
