@@ -48,6 +48,7 @@ def test_a_folder_is_described(tmp_path: Path, files: dict[str, str], sentence: 
     assert bool(sentence) == bool(said)
 
 
+@pytest.mark.slow
 def test_a_huge_folder_is_read_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
 

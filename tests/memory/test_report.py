@@ -66,7 +66,13 @@ def test_the_stretches_of_addresses_are_the_footprint_at_every_tenth_of_the_trac
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("run", "rows"),
-    [("asc_gO0", 70), ("asc_dp8/rank_3", 88), ("gpt", 192), ("asc_comm/rank_3", 3), ("llama7b_pynative", 9126)],
+    [
+        ("asc_gO0", 70),
+        ("asc_dp8/rank_3", 88),
+        ("gpt", 192),
+        ("asc_comm/rank_3", 3),
+        pytest.param("llama7b_pynative", 9126, marks=pytest.mark.slow),
+    ],
 )
 def test_every_launched_block_has_its_launch(run: str, rows: int) -> None:
     joined = rank_of(run).join
@@ -146,6 +152,7 @@ def test_tensors_and_padding() -> None:
     assert rank_of(QWEN_8B).padding_at_peak() is None
 
 
+@pytest.mark.slow
 def test_findings_of_real_runs() -> None:
     def names(run: str) -> list[str]:
         return [finding.name for finding in report_of(run).all_findings]

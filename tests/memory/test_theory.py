@@ -53,6 +53,7 @@ def test_number_formats_count_where_they_are_known() -> None:
     assert theory([block(1, kind="PyNativeInput")]).states == ()
 
 
+@pytest.mark.slow
 def test_the_peak_that_recompute_leaves() -> None:
     path = "Default/net-Net/layers-CellList/{}-Block/{}-op{}"
     layers = [kernel(10 + 2 * n, 60 - 2 * n, path.format(n, "Dense", n), 1000) for n in range(4)]

@@ -112,6 +112,7 @@ class TestLosses:
 
 
 class TestDrifts:
+    @pytest.mark.slow
     def test_kendalls_tau_is_scipys(self) -> None:
         stats = pytest.importorskip("scipy.stats")
         random = Random(2)  # noqa: S311 - the same each time
