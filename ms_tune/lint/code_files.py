@@ -53,6 +53,7 @@ _OF_ANY_SCRIPT = (
     *("environment-variable-misspelt", "environment-value-out-of-range"),
     *("ranks-that-the-trainer-cannot-divide", "argument-that-the-trainer-refuses"),
 )
+_OF_ANY_PARSER = "ms_tune.dialects.megatron.refusals_script"  # the module with the checks of shell and launcher
 # Checks of variables that checks of Python code report themselves.
 _REPORTED_IN_CODE = frozenset(("setting-without-colon", "memory-tracker-on"))
 _WORDS = (b"mindspore", b"msadapter")  # a Python file without any of them is not parsed
@@ -67,13 +68,18 @@ class CodeFile(Record):
     notes: tuple[Message, ...] = ()  # remarks for the user about how it was read
     programs: tuple[SourceFile, ...] = ()  # the programs that a launch script starts
     of_programs: Dialect = Dialect.MEGATRON
+    own_parser: bool = False  # whether a parser of the repository reads their arguments, whose rules are unknown
 
     def with_source(self, source: SourceFile) -> CodeFile:
         """Return the file with another text."""
         return self._replace(
             job=job_of(source, self.job.dialect, VERSION),
-            programs=programs_in(source, self.of_programs, self.release.version) if self.programs else (),
+            programs=programs_in(source, self.of_programs, self._version) if self.programs else (),
         )
+
+    @property
+    def _version(self) -> str:
+        return (release_for(self.of_programs) if self.own_parser else self.release).version
 
     def find(
         self, choose: Callable[[tuple[Check, ...], Dialect, str], tuple[Check, ...]]
@@ -83,8 +89,10 @@ class CodeFile(Record):
         chosen = choose(self.checks, dialect, VERSION)
         found = run_checks(chosen, self.job)
         if self.programs:
-            checks = choose(built_in(self.of_programs), self.of_programs, self.release.version)
-            look = partial(_look_at, checks=checks, dialect=self.of_programs, version=self.release.version)
+            checks = choose(built_in(self.of_programs), self.of_programs, self._version)
+            if self.own_parser:
+                checks = tuple(check for check in checks if check.function and check.function[0] == _OF_ANY_PARSER)
+            look = partial(_look_at, checks=checks, dialect=self.of_programs, version=self._version)
             return _merge_findings(found, findings_of(self.programs, look)), chosen + checks
         if source.path.suffix != ".py" or ("environ" not in source.text and "putenv" not in source.text):
             return found, chosen
@@ -188,6 +196,7 @@ def _with_programs(file: CodeFile, script: ScriptJob, named: str | None) -> Code
         return file._replace(release=release, notes=notes, programs=programs)
     if parser is not None:
         file = file._replace(notes=(msg("lint.own-parser", file=script.path, parser=parser),))
+        return file._replace(programs=programs, own_parser=True)
     programs = programs_in(source, Dialect.MINDSPEED_MM, "")
     if not programs:
         return file

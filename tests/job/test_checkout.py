@@ -100,6 +100,12 @@ def test_programs_with_a_parser_of_their_own_are_not_checked(
     assert "another parser" in err
     with pytest.raises(ConfigError, match="another parser"):
         _ = ScriptJob(script, _SCRIPT).release
+    # What bash and the launcher do with the script is the same with any parser.
+    text = script.read_text("utf-8").replace("--stage dpo", "--stage dpo\n    --bf16")
+    script.write_text(text.replace("msrun", "msrun --master_port 70000", 1), encoding="utf-8")
+    assert main(["lint", str(script), "--json"]) == 1
+    found = {one["name"] for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert found == {"options-cut-off", "port-beyond-all"}
 
 
 _OF_1_0 = "".join(f"parser.add_argument('{name}')\n" for name in load("releases")["megatron"]["outdated"]["arguments"])
