@@ -31,7 +31,7 @@ def run_programs(folder: Path, sanitizer: str, first: int, count: int) -> str:
     """Return what the programs print, their number if none failed, else the first failure and its seed."""
     program = folder / f"fuzz-{sanitizer.partition(',')[0]}"
     if not program.exists():
-        compiled(program, HERE / "fuzz.cpp", "-g", "-rdynamic", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
+        compiled(program, HERE / "fuzz.cpp", "-g1", "-rdynamic", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
     # Blocks are kept until the end on purpose: PyTorch releases some when everything else is gone.
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
     done = subprocess.run(
