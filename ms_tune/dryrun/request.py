@@ -229,11 +229,6 @@ class Pipeline(Record):
     micro_batches: int = 1  # micro-batches per step, from the config
     splits: int = 1  # parts of each sequence, that follow each other through the stages (SeqPipe)
 
-    @classmethod
-    def of_megatron(cls, stages: int, chunks: int, micro_batches: int) -> Pipeline:
-        """Return the schedule of Megatron-LM (``core/pipeline_parallel/schedules.py``); with one chunk it is 1F1B."""
-        return cls(Schedule.INTERLEAVED_FULL_WARM_UP, stages, chunks, micro_batches)
-
     def in_flight(self, stage: int) -> tuple[int, ...] | None:
         """Return the largest number of micro-batches in flight on a stage, per chunk; None if unknown.
 

@@ -9,22 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ms_tune.dialects.job_parts import (
-    DType,
-    Experts,
-    LatentAttention,
-    MicroBatches,
-    ModelShape,
-    Optimizer,
-    Parallelism,
-    Precision,
-    Sharding,
-    TrainingConfig,
-)
+from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelShape, TrainingConfig
 from ms_tune.dialects.stage import Stage, with_prediction
 from ms_tune.dryrun.shrink.config_copy import ConfigCopy
 from ms_tune.dryrun.shrink.mindformers_data import MODEL, splits_operators
-from ms_tune.estimate.persistent import StaticSharing, static_bytes
+from ms_tune.estimate.persistent import StaticSharing, static_bytes, weights_config
 from ms_tune.facts.keys import mindspore_values
 from ms_tune.facts.models import ModelFacts, facts_of, is_legacy, names_of
 from ms_tune.facts.query import load
@@ -212,11 +201,5 @@ def _static_training(config: ConfigCopy, settings: _Settings) -> tuple[TrainingC
     if dtype not in tuple(DType):
         raise _UnknownError
     dtype = DType(str(dtype))
-    trained = TrainingConfig(
-        _model_shape(settings, dtype),
-        Parallelism(tensor, 1, context, expert, None, sequence=False),
-        MicroBatches(1, 1),
-        Precision(dtype, mixed=False, gradients=dtype),
-        Optimizer("AdamW", gradient_buffers=False, sharding=Sharding.NONE),
-    )
+    trained = weights_config(_model_shape(settings, dtype), dtype, tensor, expert)
     return trained, StaticSharing(ranks, shares, most if most > 0 else None, threshold * _KIB)

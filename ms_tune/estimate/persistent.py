@@ -12,7 +12,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelShape, Sharding, TrainingConfig
+from ms_tune.dialects.job_parts import (
+    DType,
+    Experts,
+    LatentAttention,
+    MicroBatches,
+    ModelShape,
+    Optimizer,
+    Parallelism,
+    Precision,
+    Sharding,
+    TrainingConfig,
+)
 from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 from ms_tune.records import Record
 
@@ -126,6 +137,19 @@ def _shard_count(weight: WeightBytes, sharing: StaticSharing) -> int:
     parts = max(1, min(same, sharing.most or same))
     small = weight.size * weight.ways * weight.dtype.bytes < sharing.threshold
     return 1 if small or weight.whole or not sharing.shares or weight.rows % parts else parts
+
+
+def weights_config(
+    shape: ModelShape, dtype: DType, tensor: int = 1, expert: int = 1, norm: DType | None = None
+) -> TrainingConfig:
+    """Return the settings for which weights are counted, where nothing else of a training matters."""
+    return TrainingConfig(
+        shape,
+        Parallelism(tensor, 1, 1, expert, None, sequence=False),
+        MicroBatches(1, 1),
+        Precision(dtype, mixed=False, gradients=dtype, norm=norm),
+        Optimizer("AdamW", gradient_buffers=False, sharding=Sharding.NONE),
+    )
 
 
 def stage_weights(config: TrainingConfig, stage: Stage) -> Iterator[WeightBytes]:

@@ -10,18 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from ms_tune.dialects.job_parts import (
-    DType,
-    Experts,
-    LatentAttention,
-    MicroBatches,
-    ModelShape,
-    Optimizer,
-    Parallelism,
-    Precision,
-    Sharding,
-    TrainingConfig,
-)
+from ms_tune.dialects.job_parts import DType, Experts, LatentAttention, ModelShape, TrainingConfig
 from ms_tune.dialects.mindformers.read import Adapter, read_adapter
 from ms_tune.dialects.stage import Chunk, Stage, StageLayer
 from ms_tune.estimate.flops import Widths, widths_of
@@ -32,6 +21,7 @@ from ms_tune.estimate.persistent import (
     layer_weights,
     shard_weights,
     stage_weights,
+    weights_config,
 )
 from ms_tune.facts.models import LAYERS, ModelConfig, names_of
 from ms_tune.facts.sizes import parts_of
@@ -73,14 +63,8 @@ class StaticModel(Record):
                 yield from _adapter_weights(weight, config.shape, adapter)
 
     def _training(self) -> TrainingConfig:
-        dtype = parameter_dtype(self.model)
-        return TrainingConfig(
-            _shape_of(self.model, self.widths),
-            Parallelism(self.tensor, 1, 1, self.expert, None, sequence=False),
-            MicroBatches(1, 1),
-            Precision(dtype, mixed=False, gradients=dtype, norm=DType.FLOAT32),
-            Optimizer("AdamW", gradient_buffers=False, sharding=Sharding.NONE),
-        )
+        shape, dtype = _shape_of(self.model, self.widths), parameter_dtype(self.model)
+        return weights_config(shape, dtype, self.tensor, self.expert, norm=DType.FLOAT32)
 
 
 class StaticMemory(Record):
@@ -216,16 +200,10 @@ def count_parameters(model: ModelConfig) -> int | None:
     if shape.experts is not None:
         dense = model.number("first_k_dense_replace") or 0
     layers = tuple(StageLayer(number, experts=number >= dense) for number in range(shape.layers))
-    config = TrainingConfig(
-        shape,
-        Parallelism(1, 1, 1, 1, None, sequence=False),
-        MicroBatches(1, 1),
-        Precision(DType.BFLOAT16, mixed=False, gradients=DType.BFLOAT16),
-        Optimizer("AdamW", gradient_buffers=False, sharding=Sharding.NONE),
-    )
     stage = Stage(0, 1, (Chunk(layers, embedding=True, head=True),))
     biases = shape.layers * shape.hidden_size if parts_of(model.kind or "").get("down_bias") else 0
-    return sum(weight.size for weight in stage_weights(config, stage) if weight.trained) + biases
+    weights = stage_weights(weights_config(shape, DType.BFLOAT16), stage)
+    return sum(weight.size for weight in weights if weight.trained) + biases
 
 
 def _count_legacy_parameters(model: ModelConfig) -> int | None:

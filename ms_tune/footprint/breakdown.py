@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
 from ms_tune.enums import MemoryCategory
@@ -212,7 +213,7 @@ def _rows_with(table: Table, contents: Contents, parts: PeakBreakdown, content: 
 
 def _element_bytes(tensors: Sequence[TensorType | None]) -> float | None:
     known = [tensor for tensor in tensors if tensor is not None and tensor.bytes]
-    elements = sum(tensor.element_count for tensor in known)
+    elements = sum(prod(tensor.shape) for tensor in known)
     return sum(tensor.bytes or 0 for tensor in known) / elements if elements else None
 
 

@@ -339,9 +339,10 @@ class _RepeatedRequests:
         for place, repetition, block, copy in self._repeat_events():
             event = self._events[place]
             number = self._find_number(place)
-            delay = (
-                self._delays[number] + repetition * self._lengths[number] if number >= 0 else self._delay_after(place)
-            )
+            if number >= 0:
+                delay = self._delays[number] + repetition * self._lengths[number]
+            else:
+                delay = self._delays[bisect_right(self._firsts, place)]
             tick = event.tick + delay
             if not event.frees:
                 lives[block, copy] = len(requests)
@@ -354,9 +355,6 @@ class _RepeatedRequests:
             requests[at] = requests[at]._replace(end=tick)
             origins[at] = origins[at]._replace(freed_like=event.block, freed_in=number, freed_copy=repetition)
         return RepeatedWorkload(make_workload(requests), moved, tuple(origins), self.clock)
-
-    def _delay_after(self, place: int) -> int:
-        return self._delays[bisect_right(self._firsts, place)]
 
     def _repeat_events(self) -> Iterator[tuple[int, int, int, int]]:
         # Yield events with their repetition, and the block and copy that they allocate or free.

@@ -74,11 +74,6 @@ class TensorType(Record):
     shape: tuple[int, ...]  # the dimensions
     bytes: int | None  # elements x bytes per element; None if the format or a dimension is unknown
 
-    @property
-    def element_count(self) -> int:
-        """Return the number of elements."""
-        return prod(self.shape)
-
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
 

@@ -193,17 +193,8 @@ def write_layers(draft: SettingsDraft) -> None:
 
 # Arguments that a remedy may remove, the least important first.
 _OPTIONAL = (
-    *(
-        "method",
-        "number",
-        "norm_layers",
-        "activation_layers",
-        "layers_of_chunk",
-        "chunks",
-        "dense",
-        "noop",
-        "layer_list",
-    ),
+    *("method", "number", "norm_layers", "activation_layers"),
+    *("layers_of_chunk", "chunks", "dense", "noop", "layer_list"),
     *("distributed", "whole_experts", "in_bubble", "in_advance", "swap"),
 )
 _MOST_DIVISORS = 16

@@ -32,6 +32,7 @@ from ms_tune.estimate.memory import Estimate
 from ms_tune.facts.sizes import bound_vocabulary
 from ms_tune.job import ModelSizes
 from ms_tune.job.script import ScriptJob
+from ms_tune.planning.schedule import Schedule
 from ms_tune.records import Record
 from ms_tune.source.shell.read import Launches
 from ms_tune.source.shell.values import Reason
@@ -86,7 +87,8 @@ def estimate_arguments(
     config = _training_config(read, split, len(plan.layers), words)
     micro_batches = _count_micro_batches(read, split)
     chunks = len(plan.placement or ()) or 1
-    pipeline = Pipeline.of_megatron(split.pipeline, chunks, micro_batches)
+    # Of Megatron-LM (core/pipeline_parallel/schedules.py); with one chunk it is 1F1B.
+    pipeline = Pipeline(Schedule.INTERLEAVED_FULL_WARM_UP, split.pipeline, chunks, micro_batches)
     layers = list(_stage_layers(read, plan))
     options = _read_options(read, gated=config.shape.gated)
     stages = []
