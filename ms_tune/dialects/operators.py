@@ -98,9 +98,9 @@ def _add_prediction_layer(model: LayerModel, ahead: Tree) -> LayerModel:
     return model._replace(ahead=Tree(ahead.operators, cells))
 
 
-def bare_model(name: str) -> LayerModel:
+def bare_model() -> LayerModel:
     """Return a model for plans that concern whole layers only."""
-    return LayerModel(name, (Tree(),), (), ahead=Tree())
+    return LayerModel("", (Tree(),), (), ahead=Tree())
 
 
 def dynamic_model(name: str, release: str, experts: tuple[bool, ...] = ()) -> LayerModel | None:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TypeVar
 
-    from ms_tune.source.yaml import SourceFile
-
     _Value = TypeVar("_Value", int, str, bool)
 
 
@@ -97,16 +95,10 @@ def read_size(section: Mapping[object, object], name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MOST else None
 
 
-def find_section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def find_section(values: Mapping[str, Any], name: str) -> dict[Any, Any]:
     """Return a section; empty if it is missing or no mapping."""
     found = values.get(name)
     return found if isinstance(found, dict) else {}
-
-
-def section_of(source: SourceFile, name: str) -> dict[Any, Any]:
-    """Return a section of a config, or an empty one."""
-    value = source.data.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 class JobSplit(Record):

@@ -121,13 +121,12 @@ _SUPERVISOR = str(Path(__file__).resolve().parent / "supervisor.py")
 _STARTUP = str(Path(__file__).resolve().parent / "child" / "hook" / "startup")
 
 
-def child_of(task: Task, folder: Path, cann: Cann, base: Mapping[str, str] | None = None) -> ChildProcess:
+def child_of(task: Task, folder: Path, cann: Cann) -> ChildProcess:
     """Return the process of a task."""
-    own = os.environ if base is None else base
-    environment = simulation_environment(own, cann, task.rank, task.world_size, level=task.level, trace=folder)
+    environment = simulation_environment(os.environ, cann, task.rank, task.world_size, level=task.level, trace=folder)
     if task.command:
         environment[TRACES] = str(folder)
-        environment[ALLOCATOR] = allocator_settings(own.get(ALLOCATOR, ""), environment[ALLOCATOR])
+        environment[ALLOCATOR] = allocator_settings(os.environ.get(ALLOCATOR, ""), environment[ALLOCATOR])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_STARTUP, environment.get("PYTHONPATH")]))
         if task.launched is not None:
             environment |= launch_environment(environment, folder, cann, task.level, _STARTUP, task.launched)

@@ -11,7 +11,7 @@ from ms_tune.dialects.draft import is_full
 from ms_tune.dialects.job_parts import DType, SettingChange, TrainingConfig
 from ms_tune.dialects.mindspeed_ms.read import recomputes_groups
 from ms_tune.dialects.mindspeed_ms.training_config import read_mindspeed_ms
-from ms_tune.dialects.sections import section_of
+from ms_tune.dialects.sections import find_section
 from ms_tune.dialects.stage import StageLayer
 from ms_tune.errors import ConfigError
 from ms_tune.facts.models import LAYERS
@@ -115,7 +115,7 @@ def _layer_changes(before: Sequence[Placed], after: Sequence[Placed]) -> Iterato
 
 
 def _not_included(source: SourceFile, config: TrainingConfig) -> Iterator[Message]:
-    model, optimizer = section_of(source, "model_config"), section_of(source, "optimizer_config")
+    model, optimizer = find_section(source.data, "model_config"), find_section(source.data, "optimizer_config")
     if model.get("hidden_dropout") or model.get("attention_dropout"):
         yield msg("reference.not-included.dropout")
     if optimizer.get("clip_grad"):
@@ -129,7 +129,7 @@ def _not_included(source: SourceFile, config: TrainingConfig) -> Iterator[Messag
 def check_mindspeed_served(source: SourceFile, config: TrainingConfig) -> None:
     """Raise :class:`UnsupportedError` if the reference transformer does not support a setting of the config."""
     parallel, shape = config.parallelism, config.shape
-    sections = {name: section_of(source, name) for name in ("model_config", "parallel_config", "lora_config")}
+    sections = {name: find_section(source.data, name) for name in ("model_config", "parallel_config", "lora_config")}
     model, zero_level = sections["model_config"], sections["parallel_config"].get("zero_level")
     refuse_unserved(
         {

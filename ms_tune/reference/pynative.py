@@ -17,7 +17,7 @@ from ms_tune.dialects.mindformers_pynative.training_config import (
     read_parallelism,
     read_pynative,
 )
-from ms_tune.dialects.sections import section_of
+from ms_tune.dialects.sections import find_section
 from ms_tune.dialects.stage import StageLayer
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
@@ -138,7 +138,7 @@ def _with_sizes(source: SourceFile) -> tuple[SourceFile, tuple[Message, ...]]:
     if not taken:
         return source, ()
     listed = ", ".join(f"{key}: {value}" for key, value in taken.items())
-    completed = source.replace(data={**source.data, "model": {**section_of(source, "model"), **taken}})
+    completed = source.replace(data={**source.data, "model": {**find_section(source.data, "model"), **taken}})
     return completed, (msg("reference.defaults", kind=model.kind, keys=listed),)
 
 
@@ -148,7 +148,7 @@ def _as_trained(source: SourceFile, config: TrainingConfig, devices: int) -> Tra
     # ``apply_reduced_grad`` and ``zero_grad``). So their size is certain only if every peak includes all of them in float32: from
     # the second micro-batch on, without a pipeline that keeps them whole, copies that are summed, or weights (experts) that this
     # rank has in full and accumulates. AdamW is one operator if the config requests it (``pynative/optimizer/adamw.py``, 2.1).
-    written, parallel, optimizer = section_of(source, "optimizer"), config.parallelism, config.optimizer
+    written, parallel, optimizer = find_section(source.data, "optimizer"), config.parallelism, config.optimizer
     ways = devices // parallel.model_size
     ranks, experts = ways * parallel.context, config.shape.experts is not None
     parts = (
@@ -209,7 +209,7 @@ def _per_stage(layers: Sequence[Placed]) -> list[str]:
 
 
 def _not_included(source: SourceFile, config: TrainingConfig, plan: LayerPlan) -> Iterator[Message]:
-    model, parallelism = section_of(source, "model"), section_of(source, "parallelism")
+    model, parallelism = find_section(source.data, "model"), find_section(source.data, "parallelism")
     if any(layer.swap for layer in plan.layers):
         yield msg("reference.not-included.swap")
     if any(layer.comm_patterns for layer in plan.layers):
@@ -242,7 +242,7 @@ def _unknown_modules(config: TrainingConfig, plan: LayerPlan) -> Iterator[Messag
 
 def _check_model(source: SourceFile) -> None:
     # Must run before other keys are read: other kinds of models lack the keys that ordinary ones must have.
-    model = section_of(source, "model")
+    model = find_section(source.data, "model")
     variant, kind = model.get("experimental_attention_variant"), model.get("model_type")
     refuse_unserved(
         {
@@ -278,7 +278,7 @@ def _check_tensor(source: SourceFile, config: TrainingConfig, *, experts: bool) 
 
 def check_pynative_served(source: SourceFile, config: TrainingConfig) -> None:
     """Raise :class:`UnsupportedError` if the reference transformer does not support a setting of the config."""
-    shape, parallel = config.shape, section_of(source, "parallelism")
+    shape, parallel = config.shape, find_section(source.data, "parallelism")
     lora, schedule = source.data.get("lora_config"), parallel.get("pipeline_parallel_schedule", "1f1b")
     shards = parallel.get("dense_fsdp_shard_size")
     refuse_unserved(

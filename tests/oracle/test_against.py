@@ -42,7 +42,7 @@ _CORE = (("qwen3", "silu", 0), ("deepseek_v3", "silu", 2), ("telechat3_moe", "fu
 
 def random_model(random: Random, inputs: RecomputeInputs) -> LayerModel:
     if inputs.reduced:
-        return bare_model("")
+        return bare_model()
     while True:
         name, variant, dense = random.choice(_LEGACY if inputs.legacy else _CORE)
         model = layer_model(name, inputs.version, variant, (False,) * dense)

@@ -31,7 +31,7 @@ def find_layer_model(facts: ModelConfig, inputs: RecomputeInputs) -> LayerModel 
     if inputs.legacy:
         return _legacy_model(facts, inputs.layers)
     if inputs.reduced:
-        return bare_model("")  # this class only supports whole layers
+        return bare_model()  # this class only supports whole layers
     if not facts.has_own_layers:
         return None
     experts = expert_layers(inputs.layers, facts.value("first_k_dense_replace"), facts.value("moe_layer_freq"))
@@ -120,7 +120,7 @@ def keep_matching_patterns(inputs: RecomputeInputs, plan: LayerPlan, model: Laye
     problems = list(find_unmatched(inputs, plan, model)) if model is not None else []
     seen = match_plan(plan, model) if model is not None else None
     # Full recomputation does not depend on the operators in a layer.
-    known = model if model is not None and seen is not None else bare_model("")
+    known = model if model is not None and seen is not None else bare_model()
     log = (*plan.log, *layer_lines(inputs, plan, known), *ahead_lines(inputs, plan, known))
     if seen is not None:
         layers, found = seen

@@ -13,7 +13,7 @@ from ms_tune.diagnostics import Diagnostic, KeyPath, Severity
 from ms_tune.dialects import PlanIssue, second_name
 from ms_tune.dialects.mindformers.placement import KEYS, NO_SWAP, RecomputeInputs, RecomputeValues, SwapValues
 from ms_tune.dialects.mindformers.recompute import normalize
-from ms_tune.dialects.sections import JobSplit, read_size, section_of
+from ms_tune.dialects.sections import JobSplit, find_section, read_size
 from ms_tune.enums import Dialect, RecomputeMode
 from ms_tune.errors import MsTuneError, UnknownSizesError
 from ms_tune.facts.keys import key_at, mindspore_values
@@ -431,7 +431,7 @@ def split_job(source: SourceFile, processes: int | None) -> JobSplit:
 
     With another number of devices than configured the batch is unknown.
     """
-    parallel, runner = section_of(source, "parallel_config"), section_of(source, "runner_config")
+    parallel, runner = find_section(source.data, "parallel_config"), find_section(source.data, "runner_config")
     names = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
     data, model, stages, context = (read_size(parallel, name) or 1 for name in names)
     micro = (read_size(parallel, "micro_batch_num") or 1) if stages > 1 else 1

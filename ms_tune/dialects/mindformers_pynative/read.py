@@ -24,7 +24,7 @@ from ms_tune.dialects import (
 from ms_tune.dialects.mindformers_pynative.placement import Modules, PynativeInputs
 from ms_tune.dialects.mindformers_pynative.recompute import FRAMEWORK, normalize_pynative
 from ms_tune.dialects.operators import dynamic_model, expert_layers
-from ms_tune.dialects.sections import JobSplit, read_size, section_of
+from ms_tune.dialects.sections import JobSplit, find_section, read_size
 from ms_tune.dialects.values import are_numbers, is_patterns
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import Key, by_section
@@ -230,7 +230,7 @@ def _check_stage_texts(value: object, name: str) -> None:
 
 def read_shards(source: SourceFile) -> int | None:
     """Return the number of data-parallel ranks in the config."""
-    shards = section_of(source, "parallelism").get("data_parallel_shard")
+    shards = find_section(source.data, "parallelism").get("data_parallel_shard")
     return shards if type(shards) is int and shards > 0 else None
 
 
@@ -239,7 +239,7 @@ def split_job(source: SourceFile, processes: int | None) -> JobSplit:
 
     With a growing batch (``rampup_batch_size``) the number of samples is unknown.
     """
-    parallel, training = section_of(source, "parallelism"), section_of(source, "training")
+    parallel, training = find_section(source.data, "parallelism"), find_section(source.data, "training")
     names = ("tensor_parallel", "context_parallel", "pipeline_parallel")
     ways = prod(read_size(parallel, name) or 1 for name in names)
     shards, copies = read_size(parallel, "data_parallel_shard"), read_size(parallel, "data_parallel_replicate") or 1

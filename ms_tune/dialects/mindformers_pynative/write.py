@@ -11,7 +11,7 @@ from ms_tune.dialects import MINDFORMERS_PYNATIVE, parse_specs, write_specs
 from ms_tune.dialects.draft import LISTS, Cells, SettingsDraft, is_full, write_dynamic_swap
 from ms_tune.dialects.mindformers_pynative.read import SECTIONS, plan_layers
 from ms_tune.dialects.remedy import guess_flag, guess_number
-from ms_tune.dialects.sections import section_of
+from ms_tune.dialects.sections import find_section
 from ms_tune.dialects.values import pattern_fault
 from ms_tune.errors import MsTuneError
 from ms_tune.facts.models import LAYERS
@@ -159,14 +159,14 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
         if name in source.data and not isinstance(source.data[name], dict):
             yield {(name,): MISSING}
     for name in _SECTIONS:
-        section = section_of(source, name)
+        section = find_section(source.data, name)
         unknown = [key for key in section if key not in SECTIONS[name][1]]
         if unknown:
             yield {(name, key): MISSING for key in unknown}
         switch = _SWITCHES.get(name, "")
         if switch in section and not isinstance(section[switch], bool):
             yield {(name, switch): guess_flag(section[switch])}
-    recompute = section_of(source, "recompute")
+    recompute = find_section(source.data, "recompute")
     mode = recompute.get("mode", "None")
     if mode not in ("None", "full", "select"):
         full, select = bool(recompute.get("full_recompute_layer")), bool(recompute.get("select_module"))
@@ -176,12 +176,12 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
         yield {("recompute", "mode"): "None"}
     numbers = [("parallelism", "pipeline_parallel"), ("parallelism", _CHUNKS), ("swap", "default_prefetch")]
     for name, key in numbers:
-        value = section_of(source, name).get(key, 1)
+        value = find_section(source.data, name).get(key, 1)
         if value is None:
             yield {(name, key): MISSING}
         elif isinstance(value, bool) or not isinstance(value, int):
             yield {(name, key): guess_number(value)}
-    parallelism = section_of(source, "parallelism")
+    parallelism = find_section(source.data, "parallelism")
     if not isinstance(parallelism.get("pipeline_parallel_schedule", ""), str):
         yield {("parallelism", "pipeline_parallel_schedule"): MISSING}
         yield {("parallelism", "pipeline_parallel_schedule"): "1f1b"}
@@ -196,7 +196,7 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
 
 
 def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[Values]:
-    section = section_of(source, "parallelism")
+    section = find_section(source.data, "parallelism")
     stages, chunks = section.get("pipeline_parallel", 1), section.get(_CHUNKS, 1)
     if stages < 1:
         yield {("parallelism", "pipeline_parallel"): 1}
@@ -211,7 +211,7 @@ def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[V
         yield {("parallelism", _STAGES): "auto"}
     if layers < cells:
         yield {("parallelism", _CHUNKS): 1, ("parallelism", _STAGES): MISSING}
-        yield {("model", LAYERS if LAYERS in section_of(source, "model") else "num_hidden_layers"): cells}
+        yield {("model", LAYERS if LAYERS in find_section(source.data, "model") else "num_hidden_layers"): cells}
         return
     # Surplus layers go to the middle, because the first and last cell contain embedding and head.
     sizes = [layers // cells] * cells
@@ -223,7 +223,7 @@ def _placement(source: SourceFile, counts: tuple[int, int] | None) -> Iterator[V
 
 
 def _values(source: SourceFile, version: str, total: int) -> Iterator[Values]:
-    recompute, comm, swap = (section_of(source, name) for name in _SECTIONS)
+    recompute, comm, swap = (find_section(source.data, name) for name in _SECTIONS)
     mode = recompute.get("mode", "None")
     if recompute.get("full_recompute_layer") is not None:
         yield _specs(("recompute", "full_recompute_layer"), recompute["full_recompute_layer"], total)
@@ -251,7 +251,7 @@ def _values(source: SourceFile, version: str, total: int) -> Iterator[Values]:
 def _swap(source: SourceFile, swap: dict[str, Any], total: int) -> Iterator[Values]:
     prefetch = swap.get("default_prefetch", 1)
     off: Values = {("swap", "enable"): False}
-    if total == 1 or section_of(source, "parallelism").get("pipeline_parallel", 1) > 1:
+    if total == 1 or find_section(source.data, "parallelism").get("pipeline_parallel", 1) > 1:
         yield off
         return
     if not 1 <= prefetch < total:

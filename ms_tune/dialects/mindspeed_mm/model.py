@@ -63,7 +63,7 @@ def _describe_by_files(source: MultimodalSource) -> MultimodalModel:
     named = values.get("init_from_hf_path")
     if isinstance(named, str) and find_text_model(named):
         return _describe_public_model(named, numbers, frozen=_is_frozen(values, "image_encoder"))
-    if "vocab_size" not in decoder and source.last_argument("--vocab-size") is None:
+    if "vocab_size" not in decoder and source.command.last_of("--vocab-size") is None:
         decoder = {**decoder, "vocab_size": decoder.get("language_vocab_size")}
     decoder = {"untie_embeddings_and_output_weights": True, **decoder}  # the default of `vlm_model.py`
     arguments = [*arguments_for(decoder), *_sequence(decoder, numbers, source.integer("--seq-length", None))]

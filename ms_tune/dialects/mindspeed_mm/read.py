@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ms_tune.diagnostics import KeyPath, Location
 from ms_tune.dialects.check_context import CheckContext, Violation
-from ms_tune.dialects.megatron.arguments import CliArgument, command_in, value_of
+from ms_tune.dialects.megatron.arguments import command_in, value_of
 from ms_tune.dialects.megatron.commands import LaunchSource, arguments_of, spell_argument
 from ms_tune.errors import ConfigError
 from ms_tune.facts.mindspeed_mm import SECTIONS, MultimodalSetting, ever, settings
@@ -42,18 +42,14 @@ class MultimodalSource(LaunchSource):
         """Map the script's plain-text variables to their last values."""
         return {one.assignment.name: one.text for one in assignments(self.script.text) if one.text is not None}
 
-    def last_argument(self, name: str) -> CliArgument | None:
-        """Return the last occurrence of an option."""
-        return self.command.last_of(name)
-
     def value_of(self, name: str) -> str | None:
         """Return the value of an option; None if it is missing or only known at run time."""
-        given = self.last_argument(name)
+        given = self.command.last_of(name)
         return given.values[0].text if given is not None and given.values else None
 
     def integer(self, name: str, default: int | None = None) -> int | None:
         """Return an option's whole number or its default; None if it is only known at run time."""
-        if self.last_argument(name) is None:
+        if self.command.last_of(name) is None:
             return None if self.command.open else default
         text = self.value_of(name)
         return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None  # noqa: PLR2004
@@ -71,7 +67,7 @@ class MultimodalSource(LaunchSource):
             text = self.variables.get(path)
             number = None if text is None else whole_number(text)
             return (UNKNOWN if text is None else text if number is None else number), None
-        given = self.last_argument(spell_argument(rest))
+        given = self.command.last_of(spell_argument(rest))
         if room == "launch" or given is None:
             return super().look_up(name)
         first = given.values[: given.nargs]  # later values do not count
@@ -148,7 +144,7 @@ def violation_at(
     source: MultimodalSource, option: str, params: Mapping[str, object] | None = None, *, span: Location | None = None
 ) -> Violation:
     """Build a violation located at an option, or else at the program."""
-    given = source.last_argument(option)
+    given = source.command.last_of(option)
     if span is None and given is not None:
         span = source.span_of(given.values[0] if given.values else given.word)
     if span is None and source.command.launch.program is not None:

@@ -18,7 +18,7 @@ from ms_tune.diagnostics import Diagnostic, Severity
 from ms_tune.dialects import MINDSPEED_MS, FrameworkStop, LayerPlan, failure_of, failure_problem, make_problem, stop
 from ms_tune.dialects.mindspeed_ms.placement import MindSpeedInputs
 from ms_tune.dialects.mindspeed_ms.recompute import FRAMEWORK, KINDS, VERSION, normalize_mindspeed_ms
-from ms_tune.dialects.sections import JobSplit, read_size, section_of
+from ms_tune.dialects.sections import JobSplit, find_section, read_size
 from ms_tune.enums import Dialect
 from ms_tune.errors import ConfigError
 from ms_tune.facts.keys import Key, key_at
@@ -271,7 +271,7 @@ def split_job(source: SourceFile, processes: int | None) -> JobSplit:
 
     The data-parallel size follows from the devices (``initialize_model_parallel``).
     """
-    parallel, dataset = section_of(source, "parallel_config"), section_of(source, "dataset_config")
+    parallel, dataset = find_section(source.data, "parallel_config"), find_section(source.data, "dataset_config")
     names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
     ways = prod(read_size(parallel, name) or 1 for name in names)
     micro, size = (read_size(dataset, name) or 1 for name in ("micro_batch_num", "batch_size"))
