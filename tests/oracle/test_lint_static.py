@@ -68,7 +68,9 @@ def test_random_configs(framework: Framework) -> None:
     seen: Counter[str] = Counter()
     for _ in range(CASES):
         seen[compare(framework, text_of(left_out(random, random_config(random, framework.version), NEEDED)))] += 1
-    assert seen["fine"] > CASES // 20  # missing keys stop most of them
+    assert seen["fine"] > (
+        CASES // 20 if CASES >= 200 else 0
+    )  # missing keys stop most of them; few may stop nearly all
     assert {"load", "context", "trainer", "batches", "rules", "network"} <= seen.keys() or CASES < 200
 
 
