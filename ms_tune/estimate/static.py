@@ -193,8 +193,8 @@ def count_parameters(model: ModelConfig) -> int | None:
     """
     if model.facts.legacy:
         return _count_legacy_parameters(model)
-    shape = _public_shape_of(model)
-    if shape is None or shape.layers > _MOST_LAYERS:
+    shape = public_shape_of(model)
+    if shape is None:
         return None
     dense = shape.layers
     if shape.experts is not None:
@@ -217,10 +217,11 @@ def _count_legacy_parameters(model: ModelConfig) -> int | None:
     return sum(weight.size for weight in whole.model_weights(stage))
 
 
-def _public_shape_of(model: ModelConfig) -> ModelShape | None:
+def public_shape_of(model: ModelConfig) -> ModelShape | None:
+    """Return the sizes of a model of any public family; None if one of them is unknown."""
     names = ("vocab_size", "hidden_size", "intermediate_size", LAYERS, "num_attention_heads")
     words, hidden, inner, layers, heads = map(model.number, names)
-    if not (words and hidden and inner and layers and heads):
+    if not (words and hidden and inner and layers and heads) or layers > _MOST_LAYERS:
         return None
     parts = parts_of(model.kind or "")
     latent = _latent_of(model) if parts.get("latent") or model.facts.latent else None
@@ -268,7 +269,7 @@ def _experts_of(model: ModelConfig, inner: int, parts: Mapping[str, Any]) -> Exp
     shared = model.number("shared_expert_intermediate_size") or model.number("moe_shared_expert_intermediate_size")
     return Experts(
         routed,
-        1,
+        model.number("num_experts_per_tok") or 0,
         width,
         shared or (model.number("n_shared_experts") or 0) * width,
         shared_gate=_has(model, parts, "shared_gate"),

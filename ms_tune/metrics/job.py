@@ -20,7 +20,7 @@ from ms_tune.dialects.megatron.read import ArgumentReader, NotEvaluableError, in
 from ms_tune.dialects.megatron.recompute import normalize_megatron
 from ms_tune.dialects.sections import JobSplit
 from ms_tune.enums import Dialect, LayerKind, RecomputeMode
-from ms_tune.errors import ConfigError, MsTuneError, UnsupportedError
+from ms_tune.errors import ConfigError, UnsupportedError
 from ms_tune.estimate.flops import (
     Widths,
     head_flops,
@@ -31,6 +31,9 @@ from ms_tune.estimate.flops import (
     widths_of,
     widths_of_shape,
 )
+from ms_tune.estimate.static import public_shape_of
+from ms_tune.facts.models import model_of
+from ms_tune.facts.query import load, release_for
 from ms_tune.job import Job, load_job, no_model_config
 from ms_tune.job.script import ScriptJob
 from ms_tune.metrics.result import Convention
@@ -105,19 +108,21 @@ def read_job(
 
 
 def read_logged_job(settings: LoggedSettings, log: Path) -> JobFacts | None:
-    """Return the facts from the model's ``config.json`` that HyperParallel logs; None without, or if its class is unknown."""
+    """Return the facts from the ``config.json`` that HyperParallel logs; None without, or if it is of no public family."""
     if settings.model is None or settings.tokens is None:
         return None
-    data: dict[str, Any] = {"use_legacy": False, "model": {"model_config": {"seq_length": settings.tokens}}}
-    if settings.recompute == "full":
-        data["recompute_config"] = {"recompute": True}
-    try:
-        facts = _read_config(Job(source_of(data, log).replace(model_config=settings.model)), settings.cards)
-    except MsTuneError:
+    release = release_for(Dialect.MINDFORMERS).version
+    model = model_of(source_of({"use_legacy": False}, log), Dialect.MINDFORMERS, release, settings.model)
+    shape = public_shape_of(model)
+    if shape is None or model.kind not in load("sizes")["parts"] or (shape.experts and not shape.experts.per_token):
         return None
-    # In the mode `selective` every second product of matrices runs again.
-    is_known = settings.recompute in (None, "off", "full")
-    return facts if is_known else facts._replace(work=facts.work._replace(hardware={}))
+    widths = widths_of_shape(shape._replace(seq_length=settings.tokens))
+    again = RecomputeMode.FULL if settings.recompute == "full" else RecomputeMode.NONE
+    dense = (model.number("first_k_dense_replace") or 0) if shape.experts else shape.layers
+    work = count_operations(widths, [LayerWork(number >= dense, recompute=again) for number in range(shape.layers)])
+    if settings.recompute not in (None, "off", "full"):  # of `selective`: every second product of matrices runs again
+        work = work._replace(hardware={})
+    return JobFacts(work, settings.tokens, settings.batch, settings.cards, None, None)
 
 
 def _read_config(job: Job, cards: int | None) -> JobFacts:

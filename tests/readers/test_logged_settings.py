@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from ms_tune import MetricsRequest, measure_runs
+from ms_tune.facts.query import load
+from ms_tune.metrics.job import read_logged_job
+from ms_tune.metrics.result import Convention
 from ms_tune.readers.logged_settings import LoggedSettings, read_settings
 
 MEGATRON = """using world size: 16, data-parallel size: 4, context-parallel size: 1 tensor-model-parallel size: 2
@@ -97,6 +100,40 @@ def hyper_parallel(mode: str | None, prefix: str = "", seconds: float = 60.0) ->
         values = {"data/step_samples": 512, "performance/step_time": seconds, "training/total_loss": 5 - step / 100}
         text += f"step={step} epoch=0 " + " ".join(f"{name}={value:.9g}" for name, value in values.items()) + "\n"
     return "".join(f"{prefix}{line}\n" for line in text.splitlines())
+
+
+# Parameters that a token uses, in billions, as published: 6 operations per parameter and token, without the scores.
+ACTIVE = [
+    ("Llama-3.1-8B", 8.03),
+    ("Mistral-7B-v0.1", 7.24),
+    ("Qwen3-30B-A3B", 3.35),
+    ("DeepSeek-V3", 37.5),
+    ("Yi-34B", 34.4),
+]
+
+
+@pytest.mark.parametrize(("name", "billions"), ACTIVE)
+def test_the_operations_of_public_families_follow_from_their_published_sizes(
+    tmp_path: Path, name: str, billions: float
+) -> None:
+    config = load("sizes")["models"][name]["config"]
+    job = read_logged_job(LoggedSettings(tokens=4096, model=config), tmp_path / "train.log")
+    assert job is not None
+    words = config["vocab_size"] * config["hidden_size"] / 1e9  # of the embedding, which multiplies nothing
+    assert job.work.model[Convention.SIX_N] / 6e9 == pytest.approx(billions - words, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_type": "unheard"},
+        {"num_hidden_layers": 10**9},
+        {"hidden_size": "5120"},
+        {"vocab_size": None},
+    ],
+)
+def test_a_model_that_is_not_known_has_no_operations(tmp_path: Path, change: dict[str, object]) -> None:
+    assert read_logged_job(LoggedSettings(tokens=4096, model={**MODEL, **change}), tmp_path / "train.log") is None
 
 
 @pytest.mark.parametrize("prefix", ["", "[rank0]: ", "0: "])
