@@ -54,11 +54,7 @@ class Setting(Record):
 
     @classmethod
     def parse(cls, text: str) -> Setting:
-        """Parse a setting such as ``parallel_config.micro_batch_num=8``.
-
-        Raises:
-            UsageError: It does not have this form, or the value is not valid YAML.
-        """
+        """Parse a setting such as ``parallel_config.micro_batch_num=8``."""
         name, equals, raw = text.partition("=")
         path: KeyPath = tuple(
             part if (number := whole_number(part)) is None else number for part in name.strip().split(".")

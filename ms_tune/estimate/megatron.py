@@ -53,12 +53,7 @@ class MegatronModel:
 
     @classmethod
     def from_record(cls, facts: Mapping[str, object]) -> MegatronModel:
-        """Read the data that a process wrote.
-
-        Raises:
-            ValueError: The data has another form, or its numbers are out of range.
-            KeyError: A key is missing.
-        """
+        """Read the data that a process wrote; ValueError or KeyError if it has another form."""
         found: dict[str, Any] = {"optimizer": str(facts["optimizer"])}
         for name in ("weights", "trained", "experts", "data", "expert_data"):
             count = facts[name]

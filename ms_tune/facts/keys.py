@@ -168,12 +168,9 @@ def mindspore_values(name: str) -> tuple[Any, ...]:
 def registered(kind: str, release: str, dialect: Dialect) -> frozenset[str]:
     """Return the names of one kind of class that a release accepts.
 
-    Args:
-        kind: ``optimizer``, ``lr_schedule``, ``trainer``, ``callback``, ``dataset``, ``dataset_loader``, ``runner_wrapper``,
-            ``metric``, ``processor``, ``tokenizer``; ``model`` and ``config`` for legacy models, ``core_model`` and
-            ``core_config`` for others.
-        release: A supported release.
-        dialect: ``mindformers`` or ``mindformers-pynative``.
+    The kinds are ``optimizer``, ``lr_schedule``, ``trainer``, ``callback``, ``dataset``, ``dataset_loader``,
+    ``runner_wrapper``, ``metric``, ``processor``, ``tokenizer``; ``model`` and ``config`` for legacy models, ``core_model``
+    and ``core_config`` for others.
     """
     modes = load("registries")
     own = modes["dynamic"].get(kind) if dialect is Dialect.MINDFORMERS_PYNATIVE else None
@@ -199,11 +196,7 @@ def needed_arguments(kind: str, name: str, release: str) -> tuple[tuple[str, ...
     :data:`DEFAULTED` follows an argument that has a default: only null leaves the class without it.
 
     For example, a schedule with warm-up needs ``warmup_steps`` or ``warmup_ratio`` (``core/lr/lr_schedule.py``, 1.6 to 2.1).
-
-    Args:
-        kind: As for :func:`arguments_of`; known for ``lr_schedule``.
-        name: The class.
-        release: A supported release.
+    Only known for the kind ``lr_schedule``.
     """
     groups = all_at(load("needed").get(kind, {}), release).get(name, ())
     return tuple(tuple(group) for group in groups)
@@ -221,10 +214,7 @@ class Arguments(Record):
 def arguments_of(kind: str, name: str, release: str) -> Arguments | None:
     """Return the arguments of a registered class of MindFormers' static graph; None if the class is not MindFormers' own.
 
-    Args:
-        kind: ``callback``, ``lr_schedule``, ``optimizer`` or ``runner_wrapper``.
-        name: The class.
-        release: A supported release.
+    The kinds are ``callback``, ``lr_schedule``, ``optimizer`` and ``runner_wrapper``.
     """
     found = at(load("taken").get(kind, {}).get(name, {}), release)
     return (

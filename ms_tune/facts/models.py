@@ -165,10 +165,7 @@ class ModelConfig:
         """Yield each value that conflicts with another name of its field, with that name; the framework refuses both together.
 
         The other name may be written, too, or always have a default in the model's class. A key that is read twice is yielded
-        with a name that is not.
-
-        Args:
-            fields: The fields to check (given by any of their names); all if empty.
+        with a name that is not. Without ``fields`` (given by any of their names), all are checked.
         """
         facts = self.facts
         for name in dict.fromkeys([facts.field_names.get(one, one) for one in fields or self._values]):
@@ -241,13 +238,9 @@ class ModelConfig:
 def model_of(source: Source, dialect: Dialect, release: str, beside: Mapping[str, Any] | None = None) -> ModelConfig:
     """Return the model of a config as one release of its framework reads it.
 
-    Args:
-        source: The config.
-        dialect: Its dialect.
-        release: A supported release, see :mod:`ms_tune.facts.query`.
-        beside: The content of the ``config.json`` next to the weights (``pretrained_model_dir``), whose values rank after
-            those of the config and before the class's. If the config names such a folder and this is missing, omitted values are
-            unknown.
+    ``beside`` is the content of the ``config.json`` next to the weights (``pretrained_model_dir``), whose values rank after
+    those of the config and before the class's. If the config names such a folder and this is missing, omitted values are
+    unknown.
     """
     data = source.data if isinstance(source.data, dict) else {}
     if dialect is Dialect.MINDSPEED_MS:

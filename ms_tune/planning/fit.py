@@ -414,12 +414,7 @@ class FitRequest:
     swap_bandwidth: int | None = None
 
     def table_of(self, text: str, source: str) -> tuple[CostTable, Clock]:
-        """Read a table from a file's text, and return it with the measurements of its layers.
-
-        Raises:
-            ConfigError: The text is not a table, or has no swap costs although a bandwidth is given.
-            UsageError: A bandwidth is given, but the table's unit of time is unknown.
-        """
+        """Read a table from a file's text, and return it with the measurements of its layers."""
         linked = self.swap_bandwidth is not None
         table = read_table(text, source, linked=linked) if self.sapp is None else read_sapp(text, source, self.sapp)
         clock = with_layers(self.clock, table)

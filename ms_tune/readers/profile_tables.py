@@ -181,12 +181,7 @@ def read_steps(path: Path) -> list[StepRow]:
 def read_kernels(*paths: Path, split: bool = False) -> Kernels:
     """Read the kernels of ``kernel_details.csv``, or of the slices of msprof's ``op_summary_*.csv``.
 
-    Args:
-        paths: The tables.
-        split: Also split the time from the first to the last kernel, for exports without a table of steps.
-
-    Raises:
-        TraceError: A file is unreadable or invalid.
+    With ``split`` also split the time from the first to the last kernel, for exports without a table of steps.
     """
     table = _KernelTable()
     for path in paths:

@@ -81,10 +81,6 @@ class ProgramArguments:
         found = self.value(dest)
         return found if isinstance(found, int) and not isinstance(found, bool) else None
 
-    def is_on(self, dest: str) -> bool:
-        """Return whether a switch is certainly on."""
-        return self.value(dest) is True
-
     def is_off(self, dest: str) -> bool:
         """Return whether something is certainly off or without a value; this includes what the release does not define."""
         return dest not in names_by_dest(self.release) or self.value(dest) in (False, None)

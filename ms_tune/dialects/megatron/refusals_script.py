@@ -300,7 +300,8 @@ def find_missing_connections(context: CheckContext) -> Iterator[Violation]:
     others = ("use_torch_fsdp2", "use_custom_fsdp")
     if len(command.items) < FULL_SCRIPT or _CONNECTIONS in command.launch.environment or source.launches.unknown:
         return
-    if tensor and tensor > 1 and command.is_on("sequence_parallel") and all(map(command.is_off, others)):
+    sequence = command.value("sequence_parallel") is True
+    if tensor and tensor > 1 and sequence and all(map(command.is_off, others)):
         own = re.search(rf"^[ \t]*{_CONNECTIONS}=", source.script.text, re.MULTILINE)
         exported = re.search(rf"\bexport\b[^\n]*\b{_CONNECTIONS}\b|\bset[ \t]+-\w*a", source.script.text)
         message = "own" if own and not exported else "default"

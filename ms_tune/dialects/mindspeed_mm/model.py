@@ -30,11 +30,7 @@ _SEQUENCE = 2048  # `cutoff_len` (`data/data_utils/func_utils/convert.py`)
 
 
 def describe_model(source: MultimodalSource) -> MultimodalModel:
-    """Describe the model of a script's program.
-
-    Raises:
-        UnsupportedError: Its sizes are not in the script's files.
-    """
+    """Describe the model of a script's program, whose sizes must be in the script's files."""
     config = source.file("config")
     if config is not None:
         return describe_yaml(config.data)
@@ -78,11 +74,7 @@ def _describe_by_files(source: MultimodalSource) -> MultimodalModel:
 
 
 def describe_yaml(values: Mapping[str, Any], file: str = "") -> MultimodalModel:
-    """Describe the model and the training of an FSDP2 YAML of MindSpeed-MM or MindSpeed-LLM.
-
-    Raises:
-        UnsupportedError: It names no public model with known sizes.
-    """
+    """Describe the training of an FSDP2 YAML of MindSpeed-MM or MindSpeed-LLM, which must name a public model of known sizes."""
     model, parallel, training = (find_section(values, name) for name in ("model", "parallel", "training"))
     numbers, frozen, data = dict(_numbers(values.get("data"))), model.get("freeze"), values.get("data")
     names = [model.get("model_name_or_path"), model.get("init_from_hf_path"), *_names(data), file]
