@@ -15,7 +15,7 @@ from ms_tune.text import msg
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
-    from typing import TypeVar
+    from typing import TypeGuard, TypeVar
 
     _Value = TypeVar("_Value", int, str, bool)
 
@@ -89,10 +89,15 @@ class Section:
 _MOST = 10**9  # upper bound for any size that is multiplied
 
 
+def is_count(value: object) -> TypeGuard[int]:
+    """Return whether a value is a positive whole number."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
 def read_size(section: Mapping[object, object], name: str) -> int | None:
     """Return a positive whole number; None if it is missing, something else or too large."""
     value = section.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MOST else None
+    return value if is_count(value) and value < _MOST else None
 
 
 def find_section(values: Mapping[str, Any], name: str) -> dict[Any, Any]:

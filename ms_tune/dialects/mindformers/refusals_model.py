@@ -13,6 +13,7 @@ from ms_tune.diagnostics import KeyPath
 from ms_tune.dialects import FrameworkStop
 from ms_tune.dialects.check_context import CheckContext, Violation
 from ms_tune.dialects.mindformers.placement import Placement, RecomputeInputs, place_layers
+from ms_tune.dialects.sections import is_count
 from ms_tune.enums import Dialect
 from ms_tune.errors import closest
 from ms_tune.facts.keys import find_first_release, keys_for, mindspore_values
@@ -103,7 +104,7 @@ def widths(context: CheckContext) -> Iterator[Violation]:
     for name in _WIDTHS:
         for field in context.model.written_fields(name):
             width = field.value
-            if field.path and isinstance(width, int) and not isinstance(width, bool) and width > 0 and width % ways:
+            if field.path and is_count(width) and width % ways:
                 related = ((("parallel_config", "model_parallel"), "ways"),)
                 yield Violation(field.path, params={"width": width, "ways": ways}, related=related)
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import TypeGuard
 
 from ms_tune.dialects.job_parts import Encoder, MultimodalModel
 from ms_tune.dialects.mindspeed_mm.read import PIPELINE, MultimodalSource
-from ms_tune.dialects.sections import find_section
+from ms_tune.dialects.sections import find_section, is_count
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.multimodal import arguments_for, find_text_model, find_vision_encoder, table
 from ms_tune.records import Any
@@ -92,7 +91,7 @@ def describe_yaml(values: Mapping[str, Any], file: str = "") -> MultimodalModel:
         **given,
     }
     written = {f"--{name.replace('_', '-')}": value for name, value in added.items()}
-    words = [word for name, value in written.items() if _is_count(value) for word in (name, str(value))]
+    words = [word for name, value in written.items() if is_count(value) for word in (name, str(value))]
     words += [name for name, value in written.items() if value is True]
     sections = (find_section(values, "features"), model, parallel)
     if "recompute_granularity" in given or any(section.get("recompute") is True for section in sections):
@@ -187,11 +186,7 @@ def _sequence(values: Mapping[str, Any], numbers: Mapping[str, int], given: int 
 
 
 def _count(values: Mapping[str, Any], *names: str) -> int:
-    return next((found for name in names if _is_count(found := values.get(name))), 1)
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return next((found for name in names if is_count(found := values.get(name))), 1)
 
 
 def _names(values: object) -> Iterator[object]:

@@ -12,6 +12,7 @@ from ms_tune.dialects.mindspeed_ms.placement import divide
 from ms_tune.dialects.mindspeed_ms.read import literal_list, plan_layers
 from ms_tune.dialects.mindspeed_ms.recompute import KINDS
 from ms_tune.dialects.remedy import guess_flag, guess_number
+from ms_tune.dialects.sections import is_count
 from ms_tune.dialects.values import leaves
 from ms_tune.enums import Dialect
 from ms_tune.facts.keys import key_at
@@ -134,16 +135,12 @@ def _sections(source: SourceFile) -> tuple[dict[str, Any], dict[str, Any]]:
     return parallel, model
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
 def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting after the other
     parallel, model = _sections(source)
     for key in ("tensor_model_parallel_size", _STAGES):
-        if not _is_count(parallel.get(key, 1)):
+        if not is_count(parallel.get(key, 1)):
             yield {(_PARALLEL, key): guess_number(parallel[key])}
-    if _CHUNKS in parallel and not _is_count(parallel[_CHUNKS]):
+    if _CHUNKS in parallel and not is_count(parallel[_CHUNKS]):
         yield {(_PARALLEL, _CHUNKS): MISSING}
     for section, key in _FLAGS:
         value = (parallel if section == _PARALLEL else model).get(key, False)
@@ -160,7 +157,7 @@ def _load(source: SourceFile) -> Iterator[Values]:  # noqa: C901 - one setting a
     number = model.get("recompute_num_layers")
     if number is not None:
         yield {(_MODEL, "recompute_num_layers"): min(guess_number(number), guess_number(model.get("num_layers")))}
-    if not _is_count(model.get("num_layers")):
+    if not is_count(model.get("num_layers")):
         yield {(_MODEL, "num_layers"): guess_number(model.get("num_layers"))}
     yield from _lists(source, parallel)
 
@@ -174,7 +171,7 @@ def _lists(source: SourceFile, parallel: dict[str, Any]) -> Iterator[Values]:
     elif isinstance(section, dict):
         for key, value in section.items():
             if value and not isinstance(value, list):
-                yield {(*_LISTS, key): [value] if _is_count(value) else MISSING}
+                yield {(*_LISTS, key): [value] if is_count(value) else MISSING}
             if key not in KINDS:
                 meant = str(key).removeprefix("full_").removesuffix(_GUIDE)
                 renamed = {(*_LISTS, meant): value} if meant in KINDS and meant not in section else {}
@@ -188,7 +185,7 @@ def _lists(source: SourceFile, parallel: dict[str, Any]) -> Iterator[Values]:
 def _layout(source: SourceFile) -> tuple[int, int, int]:
     parallel, model = _sections(source)
     stages, chunks = parallel.get(_STAGES, 1), parallel.get(_CHUNKS)
-    rows = chunks if isinstance(chunks, int) and _is_count(chunks) else 1
+    rows = chunks if is_count(chunks) else 1
     if parallel.get("standalone_embedding_stage") and stages > 1:
         stages -= 1
     return model["num_layers"], rows, stages
@@ -232,7 +229,7 @@ def _fit_rows(value: Any, chunks: int, columns: int) -> list[list[int]]:  # noqa
 
 def _values(source: SourceFile) -> Iterator[Values]:  # noqa: C901, PLR0912 - one way to write them after the other
     parallel, model = _sections(source)
-    if not _is_count(model.get("num_layers")) or not _is_count(parallel.get(_STAGES, 1)):
+    if not is_count(model.get("num_layers")) or not is_count(parallel.get(_STAGES, 1)):
         return
     layers, chunks, columns = _layout(source)
     if chunks * columns > _MOST:
