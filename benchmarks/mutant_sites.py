@@ -107,13 +107,25 @@ def _is_promise(node: ast.AST) -> bool:
 def _is_same_bound(site: Site) -> bool:
     """Return whether only the last digits of a limit change, such as 10,001 layers instead of 10,000."""
     statement = site.statement
-    if site.function or not isinstance(statement, ast.Assign) or not _BOUND.match(ast.unparse(statement.targets[0])):
+    if site.function or not isinstance(statement, ast.Assign):
         return False
-    before = _value(statement.value)
+    before = _values(statement)
     site.do()
-    after = _value(statement.value)
+    after = _values(statement)
     site.undo()
-    return before is not None and after is not None and before >= _LARGE and abs(after - before) <= before / 10
+    changed = [(name, old, new) for (name, old), (_, new) in zip(before, after, strict=True) if old != new]
+    return bool(changed) and all(
+        _BOUND.match(name) and old is not None and new is not None and old >= _LARGE and abs(new - old) <= old / 10
+        for name, old, new in changed
+    )
+
+
+def _values(statement: ast.Assign) -> list[tuple[str, float | None]]:
+    """Return the names that are assigned, and their values."""
+    target, value = statement.targets[0], statement.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        return [(ast.unparse(one), _value(other)) for one, other in zip(target.elts, value.elts, strict=False)]
+    return [(ast.unparse(target), _value(value))]
 
 
 def _value(node: ast.expr) -> float | None:

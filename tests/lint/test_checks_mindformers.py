@@ -135,3 +135,32 @@ def test_leading_dense_layers_and_the_frequency_of_experts(frequency: str, *, re
     model = f"model_type: deepseek_v3, architectures: DeepseekV3ForCausalLM, num_hidden_layers: 4, first_k_dense_replace: 1, moe_layer_freq: {frequency}"
     text = f"use_legacy: False\nmodel: {{model_config: {{{model}}}}}\n"
     assert ("MST33511" in lint_ids(text)) is refused
+
+
+LLAMA = "use_parallel: True\nrun_mode: train\nmodel:\n  arch: {{type: LlamaForCausalLM}}\n  model_config: {{type: LlamaConfig, num_layers: 4, {}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "refused"),
+    [
+        ("compute_dtype: float32", False),
+        ("compute_dtype: Float16", False),
+        ("compute_dtype: float17", True),
+        ("compute_dtype: null", True),
+        ("embedding_init_type: null", False),
+        ("embedding_init_type: float17", True),
+    ],
+)
+def test_null_is_a_data_type_only_where_the_class_has_no_default(setting: str, *, refused: bool) -> None:
+    assert ("MST346" in lint_ids(LLAMA.format(setting), "1.9")) is refused
+
+
+@pytest.mark.parametrize(
+    ("version", "key", "refused"),
+    [("1.6", "recompute", True), ("1.6", "select_recompute", False), ("1.8", "select_recompute", True)],
+)
+def test_a_negative_number_of_layers_ends_only_where_it_is_read(version: str, key: str, *, refused: bool) -> None:
+    model = "model: {model_config: {model_type: qwen3, architectures: Qwen3ForCausalLM, num_hidden_layers: 4}}\n"
+    lists = f"parallel_config: {{pipeline_stage: 2}}\nrecompute_config: {{{key}: [-1, 1]}}\n"
+    text = f"use_legacy: False\nuse_parallel: True\nrun_mode: train\n{lists}{model}"
+    assert ("MST402" in lint_ids(text, version)) is refused

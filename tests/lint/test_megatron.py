@@ -57,6 +57,7 @@ FAULTS = [
     ("--bf16", "--bf16 --swap-attention", "MST171"),
     ("--bf16", "--bf16 --swap-optimizer", "MST175"),
     ("\n", "\r\n", "MST176"),
+    ("msrun ", "msrun --master_port 70000 ", "MST190"),
     ("--bf16", "--bf16 --use-nanopipe", "MST150"),
     ("--ai-framework mindspore", "--enable-share-memory", "MST150"),
     ("--global-batch-size 64", "--global-batch-size 66", "MST146"),
