@@ -96,6 +96,14 @@ def test_a_file_is_fixed_as_it_is_checked(tmp_path: Path) -> None:
     ] * 2
 
 
+def test_a_trainer_whose_yaml_is_an_argument_of_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("CONFIG=$1\ntorchrun mindspeed_mm/fsdp/train/trainer.py $CONFIG\n", "utf-8")
+    report = check_file(LintTarget(script, named=True), LintRun(LintRequest()))
+    assert isinstance(report, FileReport)
+    assert (report.release.framework, report.findings) == ("MindSpeed-MM", ())
+
+
 def test_tools() -> None:
     tools = {"profile": {"enable": False, "profile_type": "static", "static_param": {"analyse_flag": True}}}
     assert names(json.dumps({**tools, "memory_profile": {"enable": False}})) == ["tools-without-a-key"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 from ms_tune.dialects.job_parts import Encoder, MultimodalModel
-from ms_tune.dialects.mindspeed_mm.read import PIPELINE, MultimodalSource
+from ms_tune.dialects.mindspeed_mm.read import PIPELINE, MultimodalSource, takes_yaml
 from ms_tune.dialects.sections import find_section, is_count
 from ms_tune.errors import UnsupportedError
 from ms_tune.facts.multimodal import arguments_for, find_text_model, find_vision_encoder, table
@@ -42,7 +42,8 @@ def _describe_by_files(source: MultimodalSource) -> MultimodalModel:
     word = next((word for option, word, _ in source.files() if option == "--mm-model"), None)
     model, data = source.file("--mm-model"), source.file("--mm-data")
     if model is None or not isinstance(model.data, dict):
-        name = (word.text if word is not None else None) or "--mm-model"
+        unnamed = "CONFIG.yaml" if takes_yaml(source.command.launch) else "--mm-model"
+        name = (word.text if word is not None else None) or unnamed
         raise UnsupportedError(
             msg("check.multimodal.no-file", file=name), msg("check.multimodal.no-file.hint", file=name)
         )

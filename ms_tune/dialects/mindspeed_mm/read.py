@@ -79,7 +79,7 @@ class MultimodalSource(LaunchSource):
         Placeholders and names that are only known at run time are left out.
         """
         named = [(one.name, one.values[0]) for one in self.command.items if one.name in _FILES and one.values]
-        if _takes_yaml(self.command.launch):
+        if takes_yaml(self.command.launch):
             named += [("config", one) for one in self.command.launch.arguments[:1]]
         for name, word in named:
             text = word.text
@@ -118,13 +118,14 @@ def multimodal_commands(found: Launches, text: str) -> tuple[MultimodalSource, .
 
 
 def _is_multimodal(launch: Launch) -> bool:
-    return _takes_yaml(launch) or any((word.text or "").startswith("--mm-") for word in launch.arguments)
+    return takes_yaml(launch) or any((word.text or "").startswith("--mm-") for word in launch.arguments)
 
 
-def _takes_yaml(launch: Launch) -> bool:
+def takes_yaml(launch: Launch) -> bool:
+    """Return whether a program's first argument is its YAML, perhaps one that is only known at run time."""
     program = launch.program.text if launch.program is not None else None
-    first = launch.arguments[0].text if launch.arguments else None
-    return (program or "").endswith(_TRAINERS) and (first or "").endswith(_ENDINGS)
+    first = launch.arguments[0].text if launch.arguments else ""  # None if it is known at run time only: "$1"
+    return (program or "").endswith(_TRAINERS) and (first is None or first.endswith(_ENDINGS))
 
 
 def of_scripts(
