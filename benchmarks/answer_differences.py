@@ -39,6 +39,9 @@ _LABELLED = (
 _WRITTEN = "the finding stands at the first of the sizes that is written, not at the program"
 _NO_NUMBER = "a size that is no number is told by itself (MST475), and no longer taken for 1 in a product"
 _LESS_FIXED = "Python code is fixed where MindSpore's settings or mint are meant; the finding says what to write"
+_OF_26_0 = "a YAML of MindSpeed-MM whose keys are all at 26.0's place is judged by 26.0"
+_ASSUMED = "a value that a missing file of the team may set is assumed to be its default, and no longer unknown"
+_BLANK = "a blank after the backslash is reported as what it is"
 _WORDS = "the texts were rewritten; the figures are rounded or say the same"
 _PARTS = "check shows all its parts with what is known, and gives the exit code of its worst part"
 _RANGE = "an estimate has a range of its own kind of job, and counts what the simulated runs of such jobs hold"
@@ -97,6 +100,10 @@ EXPECTED: dict[str, str] = {
     r'(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST476\] is gone: .*"message": "fully_shard_parallel_size .*': _NO_NUMBER,
     r"lint(@[\d.]+)? findings\[MST9(10|11|12|19|22)\]\.fix: .* -> null": _LESS_FIXED,
     r'memory where: null -> ".+:\d+"': _LABELLED,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST471\] is gone: .*parallel\.recompute_plan is read by nothing.*": _OF_26_0,
+    r'lint(@[\d.]+)? summary\.checked_for\[\]\.version: "26\.1" -> "26\.0"': _OF_26_0,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST199\] is gone: .*/env_\w+\.sh.*": _ASSUMED,
+    r"lint(@[\d.]+)? findings\[MST840\] is new: .*a blank after the backslash.*": _BLANK,
     r"lint(@[\d.]+)? summary\.fixable(_unsafe)?: \d+ -> \d+": _COUNTED,
     r"check failed is new: .*": _PARTS,
     r"check exit code: [01234] -> [0124]": _PARTS,
