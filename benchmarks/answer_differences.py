@@ -100,7 +100,7 @@ EXPECTED: dict[str, str] = {
     r'(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST476\] is gone: .*"message": "fully_shard_parallel_size .*': _NO_NUMBER,
     r"lint(@[\d.]+)? findings\[MST9(10|11|12|19|22)\]\.fix: .* -> null": _LESS_FIXED,
     r'memory where: null -> ".+:\d+"': _LABELLED,
-    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST471\] is gone: .*parallel\.recompute_plan is read by nothing.*": _OF_26_0,
+    r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST471\] is gone: .*is read by nothing; it belongs into features.*": _OF_26_0,
     r'lint(@[\d.]+)? summary\.checked_for\[\]\.version: "26\.1" -> "26\.0"': _OF_26_0,
     r"(lint(@[\d.]+)? findings|check files\[\]\.matters)\[MST199\] is gone: .*/env_\w+\.sh.*": _ASSUMED,
     r"lint(@[\d.]+)? findings\[MST840\] is new: .*a blank after the backslash.*": _BLANK,
