@@ -17,6 +17,7 @@ from ms_tune.estimate.memory import RankShare
 from ms_tune.estimate.step_time import (
     PassTimes,
     Software,
+    _Clock,
     end_times,
     gather_seconds,
     group_bandwidth,
@@ -182,3 +183,14 @@ def test_a_cluster_file_replaces_what_it_names() -> None:
 def test_a_cluster_file_with_a_mistake_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         cluster_of("910B2", (text, "ours.yaml"))
+
+
+def test_a_product_takes_the_longer_of_its_operations_and_of_its_bytes() -> None:
+    device = speed()
+    clock, launch = _Clock(device), device.launch_us * 1e-6
+    few = clock.product(1, 4096, 8192)  # both matrices and the result, two bytes an element
+    size = 2 * (4096 + 4096 * 8192 + 8192)
+    assert few - launch == pytest.approx(size / (device.memory_gbs * 1e9 * device.memory))
+    many = clock.product(8192, 4096, 8192)
+    assert many - launch == pytest.approx(2 * 8192 * 4096 * 8192 / (device.tflops * 1e12 * device.matmul))
+    assert clock.product(8192, 4096, 8192, 3) - launch == pytest.approx(3 * (many - launch))
