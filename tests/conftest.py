@@ -27,6 +27,8 @@ os.environ.pop("COLUMNS", None)
 # Else each child process would compile the package again, and each run the tests: half the time of their collection.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Each process of xdist has a core; threads of NumPy's library wait for one another, and matrices of plans are small.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 _LONG_ROOMS = {"oracle", "fuzz", "browser"}  # they try thousands of random inputs
