@@ -286,7 +286,7 @@ def compute_card_rate(inputs: Inputs, flops: FigureInput) -> FigureInput:
     whole = flops.value
     for one in tokens:
         whole *= one.value or 1
-    return FigureInput("model", whole / cards.value / step.value / 1e12, msg("metrics.source.config"))
+    return FigureInput("model", whole / cards.value / step.value / 1e12, flops.source)
 
 
 def _share_of_peak(name: str, of: FigureInput, peak: FigureInput, missing: tuple[str, ...]) -> Figure:

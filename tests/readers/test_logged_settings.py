@@ -12,6 +12,7 @@ from ms_tune.facts.query import load
 from ms_tune.metrics.job import read_logged_job
 from ms_tune.metrics.result import Convention
 from ms_tune.readers.logged_settings import LoggedSettings, read_settings
+from ms_tune.text import Language
 
 MEGATRON = """using world size: 16, data-parallel size: 4, context-parallel size: 1 tensor-model-parallel size: 2
 ------------------------ arguments ------------------------
@@ -144,6 +145,9 @@ def test_the_mfu_of_hyper_parallel_needs_only_the_chip(tmp_path: Path, mode: str
     run = measure_runs(log, request=MetricsRequest(peak_tflops=280.0)).runs[-1]
     rate = 3 * FORWARD * 512 * 4096 / 64 / 60 / 1e12
     assert run.value("mfu") == pytest.approx(rate / 280)
+    figure = run.figure("mfu")
+    assert figure is not None
+    assert "(from the log)" in figure.inputs[0].say(Language.EN)
     again = FORWARD - 2 * 5120 * 151936  # the head does not run again
     hardware = {"full": rate + again * 512 * 4096 / 64 / 60 / 1e12, "selective": None}.get(mode or "", rate)
     assert run.value("hfu") == (None if hardware is None else pytest.approx(hardware / 280))
