@@ -95,10 +95,6 @@ def read_job(
     """Read a config, or the launch script of Megatron or of a program with a config; ``cards`` sets the devices.
 
     The sizes of the model may be in ``model_config``, its ``config.json``.
-
-    Raises:
-        ConfigError: It is unreadable, its framework rejects it, or a size that the operations depend on is missing.
-        UnsupportedError: Its dialect has no known models.
     """
     if path.suffix in SCRIPTS:
         if model_config is not None:

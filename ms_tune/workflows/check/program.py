@@ -63,17 +63,7 @@ def estimate_arguments(
 ) -> tuple[Estimate, int]:
     """Estimate the memory of every stage; also return the number of micro-batches.
 
-    Args:
-        command: The program's arguments.
-        plan: Placement and recompute modes of its layers.
-        split: The parallel dimensions.
-        request: The device.
-        words: The size of the vocabulary if no argument gives it.
-
-    Raises:
-        UnsupportedError: A required value is unknown, or an option is not modelled by the estimate.
-        NotEvaluableError: A value is not known without running the script.
-        ConfigError: A value has an unsupported form.
+    ``words`` is the size of the vocabulary if no argument gives it.
     """
     read = ArgumentReader(command)
     name = command.launch.name
@@ -265,11 +255,7 @@ def _estimate_with_defaults(
 
 
 def estimate_command(request: OverviewRequest, command: ProgramArguments) -> ProgramEstimate:
-    """Estimate a program's memory from its arguments; the result has an error instead if only its split is known.
-
-    Raises:
-        NotEvaluableError: A value is not known without running the script.
-    """
+    """Estimate a program's memory from its arguments; the result has an error instead if only its split is known."""
     inputs = inputs_of(
         command, without=ONLY_BUILT
     )  # passes overlap, or layers are built otherwise: the sizes are the same

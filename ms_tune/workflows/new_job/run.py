@@ -63,9 +63,6 @@ def plan_new_job(
     """Return the files of a job whose layout has the least cost of those that are estimated to fit.
 
     ``margin`` is the ratio of the memory to leave to the estimate, if a dryrun showed it; else that of such jobs.
-
-    Raises:
-        UsageError: No layout divides the devices and the global batch.
     """
     if size.devices > MOST_DEVICES:
         raise UsageError(msg("layouts.too-many-devices", devices=size.devices, most=MOST_DEVICES))
