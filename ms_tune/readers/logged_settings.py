@@ -23,7 +23,7 @@ class LoggedSettings(Record):
     batch: int | None = None  # samples per step, over all devices
     tokens: int | None = None  # of a sample
     model: dict[str, Any] | None = None  # the model's config.json
-    recompute: str | None = None  # HyperParallel's activation_checkpoint.mode
+    recompute: str | None = None  # HyperParallel's activation_checkpoint.mode; `off` for null
 
 
 def read_settings(head: bytes) -> LoggedSettings:
@@ -42,8 +42,8 @@ def read_settings(head: bytes) -> LoggedSettings:
         found["tokens"] = None
     trainer, model = (_read_printed(head, title) for title in (_TRAINER, _MODEL))
     checkpoint = (trainer or {}).get("activation_checkpoint")
-    mode = checkpoint.get("mode") if isinstance(checkpoint, dict) else None
-    return LoggedSettings(**found, model=model, recompute=mode if isinstance(mode, str) else None)
+    mode = str(checkpoint.get("mode") or "off") if isinstance(checkpoint, dict) else None
+    return LoggedSettings(**found, model=model, recompute=mode)
 
 
 def _read_printed(head: bytes, title: bytes) -> dict[str, Any] | None:

@@ -149,8 +149,17 @@ def test_the_mfu_of_hyper_parallel_needs_only_the_chip(tmp_path: Path, mode: str
     assert figure is not None
     assert "(from the log)" in figure.inputs[0].say(Language.EN)
     again = FORWARD - 2 * 5120 * 151936  # the head does not run again
-    hardware = {"full": rate + again * 512 * 4096 / 64 / 60 / 1e12, "selective": None}.get(mode or "", rate)
+    hardware = {"full": rate + again * 512 * 4096 / 64 / 60 / 1e12, "selective": None}.get(mode or "off", rate)
     assert run.value("hfu") == (None if hardware is None else pytest.approx(hardware / 280))
+
+
+@pytest.mark.parametrize("section", ["gradient_checkpointing", "elsewhere"])  # the first is that of older generations
+def test_what_is_recomputed_is_not_guessed(tmp_path: Path, section: str) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(hyper_parallel("full").replace("activation_checkpoint", section), encoding="utf-8")
+    run = measure_runs(log, request=MetricsRequest(peak_tflops=280.0)).runs[-1]
+    assert run.value("mfu") is not None
+    assert run.value("hfu") is None
 
 
 def test_settings_of_the_first_run_are_not_those_of_the_next(tmp_path: Path) -> None:
