@@ -196,10 +196,7 @@ def count_parameters(model: ModelConfig) -> int | None:
     shape = public_shape_of(model)
     if shape is None:
         return None
-    dense = shape.layers
-    if shape.experts is not None:
-        dense = model.number("first_k_dense_replace") or 0
-    layers = tuple(StageLayer(number, experts=number >= dense) for number in range(shape.layers))
+    layers = tuple(StageLayer(number, experts=has) for number, has in enumerate(list_expert_layers(model, shape)))
     stage = Stage(0, 1, (Chunk(layers, embedding=True, head=True),))
     biases = shape.layers * shape.hidden_size if parts_of(model.kind or "").get("down_bias") else 0
     weights = stage_weights(weights_config(shape, DType.BFLOAT16), stage)
@@ -259,6 +256,16 @@ def _latent_of(model: ModelConfig) -> LatentAttention | None:
     if not (rank and plain and rotary and value):
         return None
     return LatentAttention(model.number("q_lora_rank") or None, rank, plain, rotary, value, joined=False)
+
+
+def list_expert_layers(model: ModelConfig, shape: ModelShape) -> list[bool]:
+    """Return which layers of a public model have experts (``transformers``, ``modeling_deepseek_v3.py``).
+
+    ``decoder_sparse_step`` and ``mlp_only_layers`` are not read: no public model in the tables of sizes
+    sets them to anything but the default.
+    """
+    first = model.number("first_k_dense_replace") or 0
+    return [shape.experts is not None and number >= first for number in range(shape.layers)]
 
 
 def _experts_of(model: ModelConfig, inner: int, parts: Mapping[str, Any]) -> Experts | None:

@@ -31,7 +31,7 @@ from ms_tune.estimate.flops import (
     widths_of,
     widths_of_shape,
 )
-from ms_tune.estimate.static import public_shape_of
+from ms_tune.estimate.static import list_expert_layers, public_shape_of
 from ms_tune.facts.models import model_of
 from ms_tune.facts.query import load, release_for
 from ms_tune.job import Job, load_job, no_model_config
@@ -114,11 +114,14 @@ def read_logged_job(settings: LoggedSettings, log: Path) -> JobFacts | None:
         return None
     widths = widths_of_shape(shape._replace(seq_length=settings.tokens))
     again = RecomputeMode.FULL if settings.recompute == "full" else RecomputeMode.NONE
-    dense = (model.number("first_k_dense_replace") or 0) if shape.experts else shape.layers
-    work = count_operations(widths, [LayerWork(number >= dense, recompute=again) for number in range(shape.layers)])
-    if settings.recompute not in (None, "off", "full"):  # of `selective`: every second product of matrices runs again
+    layers = [LayerWork(experts, recompute=again) for experts in list_expert_layers(model, shape)]
+    work = count_operations(widths, layers)
+    if settings.recompute not in (
+        "off",
+        "full",
+    ):  # unknown, or `selective`: every second product of matrices runs again
         work = work._replace(hardware={})
-    return JobFacts(work, settings.tokens, settings.batch, settings.cards, None, None)
+    return JobFacts(work, settings.tokens, None, None, None, None)
 
 
 def _read_config(job: Job, cards: int | None) -> JobFacts:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ms_tune.enums import Dialect
-from ms_tune.estimate.static import count_parameters
+from ms_tune.estimate.static import count_parameters, list_expert_layers, public_shape_of
 from ms_tune.facts.models import ModelConfig, model_of
 from ms_tune.facts.query import load
 from ms_tune.facts.sizes import find_public_model, parts_of
@@ -78,3 +78,19 @@ def test_a_model_with_a_size_missing_is_not_counted() -> None:
 def test_a_name_or_a_folder_refers_to_a_model_or_to_none(path: str, name: str | None) -> None:
     found = find_public_model(path)
     assert (found and found.name) == name
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, [True] * 6),
+        ({"first_k_dense_replace": 2}, [False] * 2 + [True] * 4),
+        ({"num_experts": 1}, [False] * 6),
+    ],
+)
+def test_which_layers_of_a_public_model_have_experts(change: dict[str, object], expected: list[bool]) -> None:
+    config = {**MODELS["Qwen3-30B-A3B"]["config"], "num_hidden_layers": 6, **change}
+    model = model_of(SimpleNamespace(data={"use_legacy": False}), Dialect.MINDFORMERS, "1.9", config)
+    shape = public_shape_of(model)
+    assert shape is not None
+    assert list_expert_layers(model, shape) == expected
