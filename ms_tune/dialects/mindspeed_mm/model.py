@@ -33,6 +33,8 @@ def describe_model(source: MultimodalSource) -> MultimodalModel:
     config = source.file("config")
     if config is not None:
         return describe_yaml(config.data)
+    if takes_yaml(source.command.launch):
+        raise UnsupportedError(msg("check.multimodal.no-yaml"), msg("check.multimodal.no-yaml.hint"))
     found = _describe_by_files(source)
     half = source.value_of("--optimizer-selection") == _HALF_OPTIMIZER
     return found._replace(least=_HALF_STATE) if half else found
@@ -42,8 +44,7 @@ def _describe_by_files(source: MultimodalSource) -> MultimodalModel:
     word = next((word for option, word, _ in source.files() if option == "--mm-model"), None)
     model, data = source.file("--mm-model"), source.file("--mm-data")
     if model is None or not isinstance(model.data, dict):
-        unnamed = "CONFIG.yaml" if takes_yaml(source.command.launch) else "--mm-model"
-        name = (word.text if word is not None else None) or unnamed
+        name = (word.text if word is not None else None) or "--mm-model"
         raise UnsupportedError(
             msg("check.multimodal.no-file", file=name), msg("check.multimodal.no-file.hint", file=name)
         )

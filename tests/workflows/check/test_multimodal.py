@@ -137,3 +137,12 @@ def test_layers_of_a_spec_of_its_own_have_a_wide_range(tmp_path: Path) -> None:
         assert estimate is not None
         widths.append(estimate.ratios)
     assert widths[0][1] < 2 < widths[1][1]
+
+
+@pytest.mark.parametrize("config", ["$1", "configs/not-here.yaml"])
+def test_a_trainer_whose_yaml_is_elsewhere(config: str, tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f"torchrun --nproc_per_node 8 mindspeed_mm/fsdp/train/trainer.py {config}\n", "utf-8")
+    screen = check_job(script)
+    assert screen.no_estimate_because is not None
+    assert screen.no_estimate_because.id == "check.multimodal.no-yaml"
