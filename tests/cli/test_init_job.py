@@ -207,3 +207,16 @@ def test_steps_agree_with_known_figures() -> None:
     assert 1.2 < step_seconds(size, one, 1) / step_seconds(size, one, 0) < 1.4
     few = one._replace(pipeline=8, data=1, micro_batches=64)
     assert step_seconds(size, few._replace(chunks=2), 0) < step_seconds(size, few, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "experts"),
+    [("Qwen2.5-32B", 32_768, False), ("Mixtral-8x7B-v0.1", 2048, False), ("Qwen3-30B-A3B", 32_768, True)],
+)
+def test_hyper_parallel_gets_no_layout_whose_compute_is_not_injected(name: str, tokens: int, *, experts: bool) -> None:
+    model = find_new_model(name)
+    found = list(list_candidates(JobSize(model, Dialect.HYPER_PARALLEL, 64, tokens, 512)))
+    assert {one.context for one in found} == {1}
+    assert any(one.expert > 1 for one in found) is experts
+    others = list(list_candidates(JobSize(model, Dialect.MEGATRON, 64, tokens, 512)))
+    assert any(one.context > 1 for one in others) is (tokens >= 32_768)

@@ -96,9 +96,9 @@ def _list_rules(size: JobSize) -> tuple[Message, ...]:
         msg("init.rule.order", device=speed_of(size.chip).name),
         msg("init.rule.recompute"),
     ]
-    if size.dialect is Dialect.HYPER_PARALLEL:
+    if size.dialect is Dialect.HYPER_PARALLEL and (size.tokens >= LONG or size.model.has("experts")):
         rules.append(msg("init.rule.injected"))
-    elif size.tokens >= LONG:
+    elif size.tokens >= LONG and size.dialect is not Dialect.HYPER_PARALLEL:
         rules.append(msg("init.rule.context", tokens=LONG))
     return tuple(rules)
 
