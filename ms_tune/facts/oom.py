@@ -154,12 +154,8 @@ def choose_remedies(
 ) -> tuple[Remedy, ...]:
     """Return the remedies for some causes that a job's framework allows.
 
-    Args:
-        causes: The cause, and others that apply.
-        keys: Names of the job's framework and of its device, the most specific first.
-        said: What the log says; it shows which settings the job has.
-        training: Whether the job trains a model.
-        phase: Its work apart from training, for which the needs of a step do not matter (`find_phase`).
+    ``keys`` are names of the job's framework and of its device, the most specific first; ``said`` is what the log says of the
+    job's settings; for a ``phase`` apart from training (`find_phase`) the needs of a step do not matter.
     """
     said = re.sub("|".join(load("out_of_memory")["advice"]), "", said)
     found = []

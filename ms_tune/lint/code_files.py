@@ -195,8 +195,8 @@ def _with_programs(file: CodeFile, script: ScriptJob, named: str | None) -> Code
             notes += (msg("lint.layers-not-known", **params),)
         return file._replace(release=release, notes=notes, programs=programs)
     if parser is not None:
-        file = file._replace(notes=(msg("lint.own-parser", file=script.path, parser=parser),))
-        return file._replace(programs=programs, own_parser=True)
+        note = msg("lint.own-parser", file=script.path, parser=parser)
+        return file._replace(notes=(note,), programs=programs, own_parser=True)
     programs = programs_in(source, Dialect.MINDSPEED_MM, "")
     if not programs:
         return file

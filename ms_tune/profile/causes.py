@@ -222,12 +222,8 @@ def name_causes(
 ) -> list[Cause]:
     """Return the causes that take enough of a step, the largest saving first.
 
-    Args:
-        ranks: The ranks.
-        losses: The losses of each rank.
-        collectives: Microseconds of each collective, by its name with its group, by rank.
-        links: The links of each rank to others.
-        framework: `torch`, `mindspeed`, `mindspore` or `mindformers`, whose remedies are chosen.
+    ``collectives`` are microseconds of each collective, by its name with its group, by rank; ``framework`` (`torch`,
+    `mindspeed`, `mindspore` or `mindformers`) decides whose remedies are named.
     """
     worst: dict[str, tuple[RankTimes, Loss]] = {}
     late = [*_late_losses(ranks, collectives)]

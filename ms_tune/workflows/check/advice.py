@@ -59,10 +59,7 @@ def suggest_change(job: PlannedJob, now: Estimate, *, recomputes: bool = True) -
     The first steps cost no time: optimizer state and activations that more ranks share. Then more layers are recomputed, the
     micro-batch gets smaller, and more TP ranks or stages share the layers.
 
-    Args:
-        job: The job.
-        now: Its estimate.
-        recomputes: Also suggest recomputation alone; false if measured layers show that it does not suffice.
+    ``recomputes`` is false if measured layers show that recomputation alone does not suffice.
     """
     search = _Search(job, now)
     for trial, may_recompute in search.list_trials(alone=recomputes):
